@@ -1,0 +1,34 @@
+# Two commands on a fresh clone: `make book` and `make test`. Needs Python 3.11 to 3.13 and make.
+PYTHON ?= python3
+PIP_ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+# a second make does not install again: only a change of these files does
+READY := $(VENV)/.ready
+
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: setup book test lab lint clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] <= (3, 13) else "fedbook needs Python 3.11 to 3.13; this is %d.%d (make PYTHON=...)" % sys.version_info[:2])'
+	$(PYTHON) -m venv $(VENV)
+	@# torch first and by its pin, so that no other package can bring another build of it
+	$(BIN)/python -m pip install $(PIP_ARGS) -c constraints.txt torch
+	$(BIN)/python -m pip install $(PIP_ARGS) -c constraints.txt -e ".[dev]"
+	touch $(READY)
+
+book: $(READY)
+	$(BIN)/python -m fedbook book --profile quick
+
+test: $(READY)
+	$(BIN)/ruff check fedbook tests
+	$(BIN)/python -m pytest
+
+lab: $(READY)
+	$(BIN)/jupyter lab notebooks
+
+clean:
+	rm -rf build

@@ -1,0 +1,177 @@
+"""The structure lint: what every committed chapter has to keep, checked without running it.
+
+``check_notebook`` gives a list of problems, empty for a good chapter. Rules about code are in
+``check_code``, rules about stored outputs in ``check_outputs``; this file has those about the cells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+from fedbook.book.check_code import CODE_RULES
+from fedbook.book.check_outputs import OUTPUT_RULES
+from fedbook.book.checked_book import Book, Problem
+from fedbook.book.contents import CHAPTERS
+from fedbook.book.product import tags
+
+TAGS = {
+    *("parameters", "setup", "record", "widget", "exercise", "solution", "nav", "figure", "hide-input"),
+    *("nbval-ignore-output", "nbval-check-output"),
+}
+CELLS = (30, 70)
+MARKDOWN_SHARE = (0.35, 0.65)
+LINES, MEDIAN_LINES = 30, 10
+SIZE_KB = 600.0
+MATH = re.compile(r"(?<![\\$])\$\$(?P<block>.+?)(?<!\\)\$\$|(?<![\\$])\$(?P<inline>[^$]+?)(?<![\\$])\$", re.DOTALL)
+CODE_SPAN = re.compile(r"(?ms)^ {0,3}(```+|~~~+).*?^ {0,3}\1|(`+)[^`].*?\2")
+DETAILS = re.compile(r"(?is)<details[^>]*>\s*<summary>(.*?)</summary>.*?</details>")
+
+
+def check_notebook(path: str | Path) -> list[Problem]:
+    """Every problem of the notebook at ``path``, ordered by cell (0: the notebook as a whole).
+
+    Raises: FileNotFoundError, ValueError (no notebook).
+    """
+    book = Book.read(path)
+    problems = [problem for rule in (*CELL_RULES, *CODE_RULES, *OUTPUT_RULES) for problem in rule(book)]
+    return sorted(problems, key=lambda problem: (problem.cell, problem.rule))
+
+
+def one_title(book: Book) -> Iterator[Problem]:
+    """One H1 in the whole chapter."""
+    titles = [number for number, source in book.prose() for _ in re.findall(r"(?m)^# \S", source)]
+    if len(titles) != 1:
+        yield Problem("one-title", titles[1] if titles else 0, f"{len(titles)} first-level headings; allowed is 1")
+
+
+def navigation(book: Book) -> Iterator[Problem]:
+    """The first and the last cell are the generated navigation, and no other cell is."""
+    marked = [number for number, cell in book.cells if "nav" in tags(cell)]
+    ends = [1, len(book.cells)]
+    if marked != ends:
+        yield Problem("navigation", 0, f"cells tagged nav: {marked}; allowed are the first and the last, {ends}")
+        return
+    if book.name not in {chapter.name for chapter in CHAPTERS}:
+        yield Problem("navigation", 1, f"{book.name} is not in the contents")
+        return
+    from fedbook.lab.navigation import navigation as generated
+
+    for number in ends:
+        if book.cell(number).source != generated(book.name):
+            yield Problem("navigation", number, "not the navigation of the contents; rewrite the committed notebooks")
+
+
+def known_tags(book: Book) -> Iterator[Problem]:
+    """Tags come from the closed list."""
+    for number, cell in book.cells:
+        for tag in tags(cell):
+            if tag not in TAGS and not re.fullmatch(r"ex-[a-z0-9-]+", tag):
+                yield Problem("tags", number, f"tag {tag!r}; allowed are {', '.join(sorted(TAGS))}, ex-<id>")
+
+
+def one_of_each(book: Book) -> Iterator[Problem]:
+    """One parameters cell and one setup cell, both code, in this order."""
+    found = {}
+    for tag in ("parameters", "setup"):
+        numbers = [number for number, cell in book.code() if tag in tags(cell)]
+        found[tag] = numbers
+        if len(numbers) != 1:
+            yield Problem(f"{tag}-cell", 0, f"{len(numbers)} code cells tagged {tag}; allowed is 1")
+    if all(len(numbers) == 1 for numbers in found.values()) and found["setup"] < found["parameters"]:
+        yield Problem("setup-cell", found["setup"][0], "setup stands before the parameters")
+
+
+def format_of_file(book: Book) -> Iterator[Problem]:
+    """A current format, unique ids, the kernel name that every machine has, and a size people can load."""
+    notebook = book.notebook
+    kernel = notebook.metadata.get("kernelspec", {}).get("name")
+    if kernel != "python3":
+        yield Problem("kernel", 0, f"kernelspec {kernel!r}; allowed is 'python3'")
+    if (notebook.nbformat, notebook.nbformat_minor) < (4, 5):
+        yield Problem("format", 0, f"format {notebook.nbformat}.{notebook.nbformat_minor}; allowed is 4.5 or later")
+    ids = Counter(cell.get("id", "") for _, cell in book.cells)
+    for number, cell in book.cells:
+        name = cell.get("id", "")
+        if not name or ids[name] > 1:
+            yield Problem("ids", number, f"cell id {name!r} is missing or not unique")
+    if book.size_kb > SIZE_KB:
+        yield Problem("size", 0, f"{book.size_kb:.0f} kB; allowed are {SIZE_KB:.0f}")
+
+
+def proportions(book: Book) -> Iterator[Problem]:
+    """Number of cells, share of prose, length of code cells."""
+    total, lines = len(book.cells), []
+    if not CELLS[0] <= total <= CELLS[1]:
+        yield Problem("cell-count", 0, f"{total} cells; allowed are {CELLS[0]} to {CELLS[1]}")
+    share = sum(cell.cell_type == "markdown" for _, cell in book.cells) / max(total, 1)
+    if not MARKDOWN_SHARE[0] <= share <= MARKDOWN_SHARE[1]:
+        low, high = MARKDOWN_SHARE
+        yield Problem(
+            "markdown-share", 0, f"{share:.0%} of the cells are markdown; allowed are {low:.0%} to {high:.0%}"
+        )
+    for number, cell in book.code():
+        lines.append(len(cell.source.splitlines()))
+        if lines[-1] > LINES:
+            yield Problem("cell-lines", number, f"{lines[-1]} lines of code; allowed are {LINES}")
+    if lines and median(lines) >= MEDIAN_LINES:
+        yield Problem("median-lines", 0, f"the median code cell has {median(lines):g} lines; allowed are under 10")
+
+
+def images_have_text(book: Book) -> Iterator[Problem]:
+    """Images in the prose have an alternative text."""
+    for number, source in book.prose():
+        for _ in re.findall(r"!\[\s*\]\(", source):
+            yield Problem("alt-text", number, "an image without alternative text")
+        for image in re.findall(r"(?is)<img\b[^>]*>", source):
+            if not re.search(r"(?i)\balt\s*=\s*(\"[^\"]+\"|'[^']+')", image):
+                yield Problem("alt-text", number, "an <img> without alternative text")
+
+
+def mathematics_can_be_drawn(book: Book) -> Iterator[Problem]:
+    """Each formula can become MathML; see ``mathematics`` for what cannot."""
+    from fedbook.book.mathematics import MathError, mathml
+
+    for number, source in book.prose():
+        for match in MATH.finditer(CODE_SPAN.sub("", source)):
+            try:
+                mathml(match["block"] or match["inline"], display=match["block"] is not None)
+            except MathError as error:
+                yield Problem("mathematics", number, str(error))
+
+
+def exercises(book: Book) -> Iterator[Problem]:
+    """Each exercise has an id, a check below it, a folded hint and a folded solution."""
+    starts = [number for number, cell in book.code() if "exercise" in tags(cell)]
+    seen: set[str] = set()
+    for start, end in zip(starts, [*starts[1:], len(book.cells) + 1], strict=True):
+        names = [tag.removeprefix("ex-") for tag in tags(book.cell(start)) if tag.startswith("ex-")]
+        if len(names) != 1 or names[0] in seen:
+            yield Problem("exercise-id", start, f"ids {names}; allowed is one tag ex-<id> that no other exercise has")
+            continue
+        seen.add(names[0])
+        below = [book.cell(number) for number in range(start + 1, end)]
+        checks = [cell for cell in below if cell.cell_type == "code"]
+        if not checks or not re.search(rf"check.*[\"']{re.escape(names[0])}[\"']", checks[0].source):
+            yield Problem("exercise-check", start, f"no check of {names[0]!r} in the next code cell")
+        prose = "\n\n".join(cell.source for cell in below if cell.cell_type == "markdown")
+        folded = " ".join(DETAILS.findall(prose)).lower()
+        for word in ("hint", "solution"):
+            if word not in folded:
+                yield Problem(f"exercise-{word}", start, f"no <details> with a summary that says {word}")
+
+
+CELL_RULES = (
+    one_title,
+    navigation,
+    known_tags,
+    one_of_each,
+    format_of_file,
+    proportions,
+    images_have_text,
+    mathematics_can_be_drawn,
+    exercises,
+)

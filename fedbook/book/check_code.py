@@ -1,0 +1,164 @@
+"""Rules about the code of a chapter, read from its syntax trees."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from typing import Any
+
+from fedbook.book.checked_book import Book, Problem
+from fedbook.book.product import tags
+
+ABSOLUTE = re.compile(r"^(/[A-Za-z_.][\w.-]*(/|$)|~/|[A-Za-z]:[\\/])")
+MACHINE_PATH = re.compile(r"(?<![\w./:])(/(home|tmp|root|Users|mnt|work|opt|var|usr)/[\w.-]+|[A-Z]:\\\\?\w+)")
+TYPES = {"int": (int,), "float": (float, int), "str": (str,), "bool": (bool,), "list": (list,), "tuple": (tuple,)}
+
+
+def plain_python(book: Book) -> Iterator[Problem]:
+    """Cells are plain Python: no magics, no shell, no syntax errors."""
+    for number, cell in book.code():
+        try:
+            ast.parse(cell.source)
+        except SyntaxError as error:
+            magic = re.search(r"(?m)^\s*(%|!).*$", cell.source)
+            text = f"{magic[0].strip()!r} is a magic or a shell command" if magic else f"syntax error: {error.msg}"
+            yield Problem("plain-python", number, text)
+
+
+def forbidden(book: Book) -> Iterator[Problem]:
+    """What chapters do not do: star imports, sys.path, tqdm, input, bare except, absolute paths."""
+    for number, _, tree in book.trees():
+        for node in ast.walk(tree):
+            found = _forbidden(node)
+            if found:
+                yield Problem("forbidden", number, found)
+    for number, source in book.prose():
+        for match in MACHINE_PATH.finditer(source):
+            yield Problem("forbidden", number, f"the path {match[0]!r} of one machine")
+
+
+def _forbidden(node: ast.AST) -> str:
+    if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
+        return f"from {node.module} import *"
+    modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+    modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+    if any(module.split(".")[0] == "tqdm" for module in modules):
+        return "tqdm is imported; progress comes from the package, silent when headless"
+    if isinstance(node, ast.Attribute) and node.attr == "path" and getattr(node.value, "id", "") == "sys":
+        return "sys.path"
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "input":
+        return "input() waits for a person"
+    if isinstance(node, ast.ExceptHandler) and node.type is None:
+        return "a bare except"
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and ABSOLUTE.match(node.value):
+        return f"the absolute path {node.value!r}"
+    return ""
+
+
+def parameters_are_literals(book: Book) -> Iterator[Problem]:
+    """The parameters cell holds ``name: type = literal  # comment`` and nothing else."""
+    for number, cell, tree in book.trees():
+        if "parameters" not in tags(cell):
+            continue
+        comments = _comment_lines(cell.source)
+        for node in tree.body:
+            text = _parameter(node)
+            if not text and not comments & set(range(node.lineno, (node.end_lineno or node.lineno) + 1)):
+                text = f"{node.target.id} has no comment"  # type: ignore[attr-defined]
+            if text:
+                yield Problem("parameters-literals", number, f"line {node.lineno}: {text}")
+
+
+def _parameter(node: ast.stmt) -> str:
+    if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name) or node.value is None:
+        return "allowed is only `name: type = literal  # comment`"
+    try:
+        value = ast.literal_eval(node.value)
+    except ValueError:
+        return f"{node.target.id} is computed; a run at other parameters would keep the old value"
+    kind = node.annotation.value if isinstance(node.annotation, ast.Subscript) else node.annotation
+    types = TYPES.get(getattr(kind, "id", ""))
+    if types is None:
+        return f"{node.target.id}: type {ast.unparse(node.annotation)}; allowed are {', '.join(TYPES)}"
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        return f"{node.target.id}: {value!r} is no {ast.unparse(node.annotation)}"
+    return ""
+
+
+def _comment_lines(source: str) -> set[int]:
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return {token.start[0] for token in tokens if token.type == tokenize.COMMENT and token.string.strip("# ")}
+
+
+def plots_are_shown(book: Book) -> Iterator[Problem]:
+    """A cell that draws with pyplot ends with ``plt.show()``, so that no object is printed."""
+    for number, _, tree in book.trees():
+        calls = [node for statement in tree.body for node in _calls(statement)]
+        draws = [ast.unparse(call.func) for call in calls]
+        if any(name.startswith("plt.") or name.endswith(".subplots") for name in draws):
+            last = tree.body[-1]
+            if not isinstance(last, ast.Expr) or ast.unparse(last.value) != "plt.show()":
+                yield Problem("plot-shown", number, "a cell that draws ends with plt.show()")
+
+
+def _calls(statement: ast.AST) -> Iterator[ast.Call]:
+    """The calls that running a statement makes itself: bodies of functions are not entered."""
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+        return
+    if isinstance(statement, ast.Call):
+        yield statement
+    for child in ast.iter_child_nodes(statement):
+        yield from _calls(child)
+
+
+def package_names_exist(book: Book) -> Iterator[Problem]:
+    """What a chapter imports from fedbook, or reaches through a fedbook module, is there."""
+    modules: dict[str, Any] = {}
+    for number, _, tree in book.trees():
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                yield from _import(node, number, modules)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+                module = modules[node.value.id]
+                if not _reaches(module, node.attr):
+                    yield Problem("package-names", number, f"{module.__name__} has no {node.attr}")
+
+
+def _import(node: ast.Import | ast.ImportFrom, number: int, modules: dict[str, Any]) -> Iterator[Problem]:
+    """Check one import statement and remember the modules of fedbook that it binds."""
+    if isinstance(node, ast.ImportFrom):
+        wanted = [(node.module or "", alias.name, alias.asname or alias.name) for alias in node.names]
+    else:
+        wanted = [(alias.name, "", alias.asname or alias.name.split(".")[0]) for alias in node.names]
+    for name, member, bound in wanted:
+        if name.split(".")[0] != "fedbook" or member == "*":
+            continue
+        module = _module(name)
+        if module is None:
+            yield Problem("package-names", number, f"there is no module {name}")
+        elif member and not _reaches(module, member):
+            yield Problem("package-names", number, f"{name} has no {member}")
+        else:
+            value = getattr(module, member, None) if member else module
+            top = isinstance(node, ast.Import) and bound == "fedbook"
+            if top or hasattr(value, "__path__") or type(value) is type(ast):
+                modules[bound] = _module("fedbook") if top else value
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+def _reaches(module: Any, name: str) -> bool:
+    return hasattr(module, name) or (hasattr(module, "__path__") and _module(f"{module.__name__}.{name}") is not None)
+
+
+CODE_RULES = (plain_python, forbidden, parameters_are_literals, plots_are_shown, package_names_exist)

@@ -1,0 +1,136 @@
+"""Rewriting the committed notebooks: one run on a fresh kernel at their own values, then scrubbed.
+
+Stored outputs are made here and nowhere else, so that they belong to the source beside them and a second
+rewriting without changes gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import struct
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fedbook.book.product import PAPERMILL_MARKER, WIDGET_VIEW, tags
+from fedbook.book.run import ChapterReport, run_chapter
+
+KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
+KEPT_METADATA = ("alt", "tags")
+PNG = b"\x89PNG\r\n\x1a\n"
+PNG_TEXT = (b"tEXt", b"zTXt", b"iTXt", b"tIME")
+
+
+class CommitError(RuntimeError):
+    """A notebook that was not rewritten; the message says why, the file is as it was."""
+
+
+def commit_chapter(path: str | Path, *, timeout: float = 1800.0) -> ChapterReport:
+    """Execute the notebook at its own values, headless, and replace it by the scrubbed product.
+
+    The navigation cells are generated anew. ``timeout`` in seconds.
+    Raises: CommitError (an error in a cell or a widget, a changed source), FileNotFoundError.
+    """
+    import nbformat
+
+    path = Path(path).resolve()
+    before = nbformat.read(path, as_version=4)
+    refresh_navigation(before, path.stem)
+    with tempfile.TemporaryDirectory(prefix=".commit-", dir=path.parent) as name:
+        source, product = Path(name) / path.name, Path(name) / f"product-{path.name}"
+        nbformat.write(before, source)
+        report = run_chapter(source, None, product, profile="committed", timeout=timeout, folder=path.parent)
+        if not report.ok:
+            raise CommitError("not rewritten:\n" + "\n".join(report.problems))
+        after = nbformat.read(product, as_version=4)
+        scrub(after)
+        _same_source(path.stem, before, after)
+        text = nbformat.writes(after).rstrip("\n") + "\n"
+        source.write_text(text, encoding="utf-8")
+        os.replace(source, path)
+    return report
+
+
+def commit_all(paths: Iterable[str | Path]) -> list[ChapterReport]:
+    """Rewrite several notebooks, one after the other; the first that cannot be stops it."""
+    return [commit_chapter(path) for path in paths]
+
+
+def refresh_navigation(notebook: Any, name: str) -> None:
+    """Put the generated navigation into the cells tagged ``nav``."""
+    navigation = [cell for cell in notebook.cells if "nav" in tags(cell)]
+    if navigation:
+        from fedbook.lab.navigation import navigation as generated
+
+        for cell in navigation:
+            cell.source = generated(name)
+
+
+def scrub(notebook: Any) -> None:
+    """Take out, in place, what differs between two runs of the same source or belongs to a tool."""
+    notebook.metadata = type(notebook.metadata)(kernelspec=dict(KERNELSPEC), language_info={"name": "python"})
+    notebook.cells = [c for c in notebook.cells if not {"injected-parameters", PAPERMILL_MARKER} & set(tags(c))]
+    count = 0
+    for cell in notebook.cells:
+        kept = {key: value for key, value in cell.metadata.items() if key in KEPT_METADATA and value}
+        cell.metadata = type(cell.metadata)(kept)
+        if cell.cell_type == "code":
+            count += 1
+            cell.execution_count = count
+            cell.outputs = _joined(_stable(output, count) for output in cell.outputs if _stands_alone(output))
+
+
+def _same_source(name: str, before: Any, after: Any) -> None:
+    pairs = [[(cell.cell_type, cell.id, cell.source) for cell in book.cells] for book in (before, after)]
+    if pairs[0] != pairs[1]:
+        raise CommitError(f"not rewritten: running {name} changed its cells")
+
+
+def _stands_alone(output: Any) -> bool:
+    """False for a widget without a picture: ``VBox(children=...)`` tells a reader nothing."""
+    data = output.get("data", {})
+    return WIDGET_VIEW not in data or any(kind.startswith("image/") or kind == "text/html" for kind in data)
+
+
+def _stable(output: Any, count: int) -> Any:
+    """The output without widget view, image texts and time stamps."""
+    if "data" in output:
+        output.data.pop(WIDGET_VIEW, None)
+        if "image/png" in output.data:
+            output.data["image/png"] = plain_png(output.data["image/png"])
+        output.metadata = type(output.metadata)({k: v for k, v in output.metadata.items() if k in output.data})
+    if "execution_count" in output:
+        output.execution_count = count
+    return output
+
+
+def _joined(outputs: Iterable[Any]) -> list[Any]:
+    """Neighbouring pieces of one stream as one: where a stream is cut depends on timing."""
+    whole: list[Any] = []
+    for output in outputs:
+        last = whole[-1] if whole else None
+        if last is not None and output.output_type == last.output_type == "stream" and output.name == last.name:
+            last.text += output.text
+        else:
+            whole.append(output)
+    return whole
+
+
+def plain_png(encoded: str) -> str:
+    """A base64 PNG without its text and time chunks (matplotlib writes its version there).
+
+    Raises: ValueError (not a PNG).
+    """
+    raw = base64.b64decode(encoded)
+    if not raw.startswith(PNG):
+        raise ValueError("image/png: got data that are no PNG; allowed is a PNG")
+    kept, at = [PNG], len(PNG)
+    while at < len(raw):
+        (length,) = struct.unpack(">I", raw[at : at + 4])
+        if raw[at + 4 : at + 8] not in PNG_TEXT:
+            kept.append(raw[at : at + 12 + length])
+        at += 12 + length
+    return binascii.b2a_base64(b"".join(kept), newline=False).decode("ascii")

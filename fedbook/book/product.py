@@ -1,0 +1,119 @@
+"""Reading an executed notebook: errors in cells and in widgets, and the records."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+RECORD = "application/vnd.fedbook.record+json"
+WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+PAPERMILL_MARKER = "papermill-error-cell-tag"
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def tags(cell: Any) -> list[str]:
+    """The tags of a cell."""
+    return list(cell.get("metadata", {}).get("tags", []))
+
+
+def numbered(notebook: Any) -> Iterator[tuple[int, Any]]:
+    """The author's cells with their numbers, from 1; cells that papermill put in carry the number before."""
+    number = 0
+    for cell in notebook.cells:
+        if not {"injected-parameters", PAPERMILL_MARKER} & set(tags(cell)):
+            number += 1
+        yield number, cell
+
+
+def place(number: int, cell: Any) -> str:
+    """``cell 7 (`model = fit(data)`)``: number and first line of the source."""
+    lines = [line for line in cell.get("source", "").splitlines() if line.strip()]
+    first = lines[0].strip() if lines else "empty"
+    return f"cell {number} (`{first[:80]}`)"
+
+
+def cell_problems(notebook: Any) -> list[str]:
+    """Errors among the outputs, tracebacks on stderr, and code cells that never finished."""
+    problems = []
+    for number, cell in numbered(notebook):
+        for output in cell.get("outputs", []):
+            problems += [f"{place(number, cell)}: {text}" for text in _bad(output)]
+        if cell.get("metadata", {}).get("papermill", {}).get("status") == "running":
+            problems.append(f"{place(number, cell)}: was running when the time was up")
+    return problems
+
+
+def widget_problems(notebook: Any) -> list[str]:
+    """Errors that widget callbacks left in the widget state, where no tool looks for them."""
+    state = notebook.metadata.get("widgets", {}).get(WIDGET_STATE, {}).get("state", {})
+    shown = {
+        output["data"][WIDGET_VIEW].get("model_id"): place(number, cell)
+        for number, cell in numbered(notebook)
+        for output in cell.get("outputs", [])
+        if WIDGET_VIEW in output.get("data", {})
+    }
+    problems = []
+    for model_id, model in state.items():
+        for output in model.get("state", {}).get("outputs", []) or []:
+            where = shown.get(_root(model_id, state, set(shown)), "a widget that no cell shows")
+            problems += [f"{where}: in a widget callback, {text}" for text in _bad(output)]
+    return problems
+
+
+def records(notebook: Any) -> tuple[dict[str, Any], list[str]]:
+    """All recorded values by name, and what is wrong with them (a name twice, NaN or infinity)."""
+    values: dict[str, Any] = {}
+    problems = []
+    for number, cell in numbered(notebook):
+        for output in cell.get("outputs", []):
+            for name, value in _recorded(output.get("data", {}).get(RECORD)).items():
+                if name in values:
+                    problems.append(f"{place(number, cell)}: {name!r} is recorded twice")
+                if not _finite(value):
+                    problems.append(f"{place(number, cell)}: {name!r} is recorded as {value}, not a finite number")
+                values[name] = value
+    return values, problems
+
+
+def _recorded(data: Any) -> dict[str, Any]:
+    if isinstance(data, str):
+        data = json.loads(data)
+    return dict(data or {})
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(_finite(one) for one in value.values())
+    if isinstance(value, (list, tuple)):
+        return all(_finite(one) for one in value)
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _bad(output: Any) -> Iterator[str]:
+    """What is wrong with one output."""
+    if output.get("output_type") == "error":
+        yield COLOUR.sub("", f"{output.get('ename', 'error')}: {output.get('evalue', '')}")
+    text = output.get("text", "")
+    text = COLOUR.sub("", "".join(text) if isinstance(text, list) else text)
+    if output.get("output_type") == "stream" and output.get("name") == "stderr" and "Traceback (most recent" in text:
+        yield text.strip().splitlines()[-1] + " (a traceback on stderr)"
+
+
+def _root(model_id: str, state: Any, shown: set[str]) -> str:
+    """The shown widget that contains the model, or the model itself."""
+    seen = {model_id}
+    while model_id not in shown:
+        parents = [
+            key
+            for key, model in state.items()
+            if key not in seen and f"IPY_MODEL_{model_id}" in model.get("state", {}).get("children", [])
+        ]
+        if not parents:
+            return model_id
+        model_id = parents[0]
+        seen.add(model_id)
+    return model_id

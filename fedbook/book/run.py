@@ -1,0 +1,189 @@
+"""Running chapters: papermill at a profile's size, then a scan for what papermill does not notice.
+
+papermill neither fails when a widget callback raises, nor when a parameter is misspelt; both are checked
+here. Two chapters run at a time, each in its own process with one torch thread.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedbook.arguments import integer, one_of, real, shown
+from fedbook.book.contents import PROFILES, Chapter, notebooks_folder
+from fedbook.book.kernel import run_process, surroundings
+from fedbook.book.parameters import checked
+from fedbook.book.product import cell_problems, records, widget_problems
+
+WORKER = Path(__file__).with_name("worker.py")
+REPORTS = "reports.json"
+
+
+@dataclass(frozen=True)
+class ChapterReport:
+    """What one run of a chapter gave. ``problems`` is empty when all is well.
+
+    ``peak_mb`` is the kernel's largest resident size in MB (2**20 bytes), ``size_kb`` the size of the
+    executed notebook in kB (1,000 bytes). Both, and ``seconds``, are None where there was nothing to measure.
+    """
+
+    name: str
+    profile: str
+    problems: tuple[str, ...] = ()
+    cells: int = 0
+    seconds: float | None = None
+    peak_mb: float | None = None
+    size_kb: float | None = None
+    records: Mapping[str, Any] = field(default_factory=dict)
+    product: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the run had no problem."""
+        return not self.problems
+
+
+def run_chapter(
+    path: str | Path,
+    parameters: Mapping[str, Any] | None = None,
+    out_path: str | Path | None = None,
+    *,
+    profile: str = "",
+    timeout: float = 300.0,
+    folder: str | Path | None = None,
+) -> ChapterReport:
+    """Execute the notebook at ``path`` and report; ``out_path`` keeps the product.
+
+    The kernel works in the notebook's folder, or in ``folder``.
+
+    Problems inside the notebook are in the report, each with chapter, cell number, first line and error.
+    ``timeout`` is in seconds, for the whole notebook.
+    Raises: FileNotFoundError, ValueError and TypeError (a parameter that the notebook does not have).
+    """
+    path = Path(path).resolve()
+    timeout = real("timeout", timeout, above=0)
+    if not path.is_file():
+        raise FileNotFoundError(f"path: got {shown(str(path))}; allowed is a notebook that exists")
+    parameters = checked(path, parameters or {})
+    with surroundings() as env, tempfile.TemporaryDirectory(prefix="fedbook-") as scratch:
+        product = Path(out_path).resolve() if out_path is not None else Path(scratch) / path.name
+        product.parent.mkdir(parents=True, exist_ok=True)
+        product.unlink(missing_ok=True)
+        job = Path(scratch) / "job.json"
+        work = {
+            "notebook": str(path),
+            "product": str(product),
+            "parameters": parameters,
+            "folder": str(Path(folder or path.parent).resolve()),
+        }
+        job.write_text(json.dumps(work), encoding="utf-8")
+        code, log = run_process([sys.executable, "-P", str(WORKER), str(job)], env, timeout)
+        answer = job.with_suffix(".answer.json")
+        told = json.loads(answer.read_text(encoding="utf-8")) if answer.is_file() else {}
+        told.setdefault("failure", _ended(code, timeout, log))
+        return _report(path, profile, product, told, out_path is not None)
+
+
+def _ended(code: int | None, timeout: float, log: str) -> str:
+    if code is None:
+        return f"not finished within {timeout:g} s"
+    return f"the runner ended with status {code}: {log.strip()[-500:]}"
+
+
+def _report(path: Path, profile: str, product: Path, told: Mapping[str, Any], keep: bool) -> ChapterReport:
+    """The report of a run from its product and what the worker told."""
+    import nbformat
+
+    problems, values, cells, size = [], {}, 0, None
+    if product.is_file():
+        notebook = nbformat.read(product, as_version=4)
+        values, wrong_records = records(notebook)
+        problems = cell_problems(notebook) + widget_problems(notebook) + wrong_records
+        cells, size = len(notebook.cells), product.stat().st_size / 1000
+    if told["failure"]:
+        problems.append(told["failure"])
+    peak = told.get("peak_mb")
+    return ChapterReport(
+        name=path.stem,
+        profile=profile,
+        problems=tuple(f"{path.stem}: {problem}" for problem in problems),
+        cells=cells,
+        seconds=told.get("seconds"),
+        peak_mb=peak if peak is not None and math.isfinite(peak) else None,
+        size_kb=size,
+        records=values,
+        product=str(product) if keep and product.is_file() else None,
+    )
+
+
+def run_all(
+    chapters: Iterable[Chapter],
+    profile: str = "quick",
+    out_dir: str | Path = "build/book/executed",
+    *,
+    jobs: int = 2,
+    timeout: float | None = None,
+    root: str | Path | None = None,
+) -> list[ChapterReport]:
+    """Run the chapters, ``jobs`` at a time; a failure does not stop the others.
+
+    The products and ``reports.json`` lie in ``out_dir`` afterwards. ``timeout`` in seconds a chapter:
+    without one, ten times the budget at ``quick`` (a guard, not a test of speed) and a day otherwise.
+    ``root`` is the folder of the notebooks.
+    Raises: TypeError, ValueError, FileNotFoundError (no folder of notebooks).
+    """
+    one_of("profile", profile, PROFILES)
+    jobs = integer("jobs", jobs, 1)
+    folder, out = notebooks_folder(root), Path(out_dir)
+    out.mkdir(parents=True, exist_ok=True)
+
+    def one(chapter: Chapter) -> ChapterReport:
+        limit = timeout if timeout is not None else 10 * chapter.budget_s if profile == "quick" else 86_400.0
+        try:
+            return run_chapter(
+                folder / chapter.file, chapter.sizes(profile), out / chapter.file, profile=profile, timeout=limit
+            )
+        except (OSError, TypeError, ValueError) as error:
+            return ChapterReport(chapter.name, profile, (f"{chapter.name}: {error}",))
+
+    with ThreadPoolExecutor(jobs) as pool:
+        reports = list(pool.map(one, chapters))
+    write_reports(out, reports)
+    return reports
+
+
+def write_reports(folder: Path, reports: Iterable[ChapterReport]) -> None:
+    """Write ``reports.json`` into ``folder``."""
+    text = json.dumps([asdict(report) for report in reports], indent=1, allow_nan=False, default=str)
+    (folder / REPORTS).write_text(text + "\n", encoding="utf-8")
+
+
+def read_reports(folder: str | Path) -> dict[str, ChapterReport]:
+    """The reports that lie in ``folder``, by chapter name; empty without a ``reports.json``."""
+    path = Path(folder) / REPORTS
+    if not path.is_file():
+        return {}
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    return {row["name"]: ChapterReport(**row | {"problems": tuple(row["problems"])}) for row in rows}
+
+
+def table(reports: Iterable[ChapterReport]) -> str:
+    """The reports as lines of text: one a chapter, the problems below."""
+    reports = list(reports)
+    lines = [f"{'chapter':<20} {'cells':>5} {'seconds':>8} {'peak MB':>8} {'kB':>6} {'records':>7}  status"]
+    for one in reports:
+        seconds, peak, size = (_number(value) for value in (one.seconds, one.peak_mb, one.size_kb))
+        status = "ok" if one.ok else "FAILED"
+        lines.append(f"{one.name:<20} {one.cells:>5} {seconds:>8} {peak:>8} {size:>6} {len(one.records):>7}  {status}")
+    return "\n".join(lines + [problem for one in reports for problem in one.problems])
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}" if value < 10 else f"{value:.0f}"

@@ -1,0 +1,206 @@
+"""The command line. Progress goes to stderr; the last line on stdout is one JSON object.
+
+Exit status: 0 done, 2 bad arguments, 1 anything else, 130 interrupted (the checkpoint, if --out was given,
+holds the last finished round).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+
+class BadArguments(Exception):
+    """Arguments that cannot be used; the text says which, what was given, what is allowed."""
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise BadArguments(message)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    try:
+        options = _parser().parse_args(argv)
+        return options.call(options)
+    except BadArguments as error:
+        print(f"fedbook: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("fedbook: interrupted", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if os.environ.get("FEDBOOK_TRACEBACK"):
+            raise
+        print(f"fedbook: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="fedbook", description="Federated learning as a workbook: experiments, chapters, data.")
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
+
+    listing = commands.add_parser("list", help="papers, methods, problems, profiles")
+    listing.add_argument("--json", action="store_true")
+    listing.set_defaults(call=_list)
+
+    running = commands.add_parser("run", help="run one method; the last line printed is its result as JSON")
+    _experiment(running)
+    running.add_argument("--method")
+    running.add_argument("--seed", type=int, default=0)
+    running.add_argument("--out", type=Path, help="folder for the checkpoint, the history and result.json")
+    running.add_argument("--resume", action="store_true", help="continue from the checkpoint in --out")
+    running.set_defaults(call=_run)
+
+    comparing = commands.add_parser("compare", help="the paper's table: methods side by side over several seeds")
+    _experiment(comparing)
+    comparing.add_argument("--methods", help="comma-separated; default all")
+    comparing.add_argument("--seeds", type=int, default=3)
+    comparing.add_argument("--vary", action="append", default=[], metavar="KEY=V1,V2", help="an axis of the table")
+    comparing.add_argument("--tune", action="append", default=[], metavar="KEY=V1,V2", help="chosen on held-out data")
+    comparing.add_argument("--out", type=Path, help="folder for compare.json and compare.png")
+    comparing.set_defaults(call=_compare)
+
+    booking = commands.add_parser("book", help="execute chapters, write build/book/index.html")
+    booking.add_argument("chapters", nargs="*", metavar="CHAPTER", help="numbers or names; default all that are written")
+    booking.add_argument("--profile", default="quick")
+    booking.add_argument("--out", type=Path, default=Path("build/book"))
+    booking.add_argument("--commit", action="store_true", help="rewrite the notebooks in place, with their own parameters")
+    booking.set_defaults(call=_book)
+
+    data = commands.add_parser("data", help="fetch, verify and report a dataset")
+    data.add_argument("name")
+    data.add_argument("--root", type=Path)
+    data.add_argument("--verify", action="store_true", help="only report what is there")
+    data.set_defaults(call=_data)
+    return parser
+
+
+def _experiment(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paper")
+    parser.add_argument("--problem")
+    parser.add_argument("--profile", default="quick")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
+    parser.add_argument("--device", default="auto")
+
+
+def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key or not value:
+            raise BadArguments(f"{option}: got {text!r}; allowed is KEY=VALUE")
+        if key in pairs:
+            raise BadArguments(f"{option}: got {key} twice; allowed is once")
+        pairs[key] = value
+    return pairs
+
+
+def _list(options: argparse.Namespace) -> int:
+    from fedbook import papers
+
+    found = {}
+    for name in papers.NAMES:
+        paper = papers.paper(name)
+        found[name] = {
+            "title": paper.title,
+            "methods": dict(paper.methods),
+            "problems": dict(paper.problems),
+            "profiles": {word: dict(changes) for word, changes in paper.profiles.items()},
+            "settings": paper.defaults(),
+        }
+    if options.json:
+        print(json.dumps(found))
+        return 0
+    for name, entry in found.items():
+        print(f"{name}: {entry['title']}")
+        for kind in ("methods", "problems"):
+            for word, line in entry[kind].items():
+                print(f"  {kind[:-1]:8} {word:14} {line}")
+        for word, changes in entry["profiles"].items():
+            print(f"  profile  {word:14} " + ", ".join(f"{k}={v}" for k, v in changes.items()))
+        print("  settings " + ", ".join(f"{k}={v}" for k, v in entry["settings"].items()))
+    return 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    from fedbook import experiment, papers
+
+    changes = _pairs("--set", options.changes)
+    if options.resume and options.out is None:
+        raise BadArguments("--resume: got no --out; allowed is --resume with the --out of the earlier run")
+    try:
+        paper = papers.paper(options.paper)
+        plan = experiment.plan(
+            paper, options.method, options.problem, options.profile, changes, (options.seed,), options.device
+        )
+        path = None if options.out is None else options.out / "checkpoint.pt"
+        rounds = plan.rounds(path=path, resume=options.resume)  # refuses bad settings before any work
+    except (ValueError, TypeError) as error:
+        raise BadArguments(str(error)) from error
+    rounds, seconds = experiment.execute(rounds, options.out, label=f"{options.paper} {plan.method}")
+    line = json.dumps(experiment.result(rounds, plan, seconds))
+    if options.out is not None:
+        (options.out / "result.json").write_text(line + "\n")
+    print(line)
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from fedbook import experiment, papers
+
+    try:
+        paper = papers.paper(options.paper)
+        methods = options.methods.split(",") if options.methods else list(paper.methods)
+        changes = _pairs("--set", options.changes)
+        vary = {key: text.split(",") for key, text in _pairs("--vary", options.vary).items()}
+        tune = {key: text.split(",") for key, text in _pairs("--tune", options.tune).items()}
+        for method in methods:  # all names and values are checked before the first run
+            for point in experiment.grid(vary | tune):
+                experiment.plan(paper, method, options.problem, options.profile, changes | point, (0,), options.device)
+    except (ValueError, TypeError) as error:
+        raise BadArguments(str(error)) from error
+    table = experiment.compare(
+        paper, methods, options.problem, options.profile, changes, options.seeds, vary, tune or None, options.device
+    )
+    print(experiment.as_text(table))
+    if options.out is not None:
+        experiment.save(table, options.out)
+    print(json.dumps(experiment.summary(table)))
+    return 0
+
+
+def _book(options: argparse.Namespace) -> int:
+    from fedbook import book
+
+    try:
+        chapters = book.find(options.chapters)
+    except (ValueError, TypeError) as error:
+        raise BadArguments(str(error)) from error
+    if options.commit:
+        return _say(book.commit_all(chapters))
+    return _say(book.build(profile=options.profile, chapters=chapters, out=options.out))
+
+
+def _say(built: Any) -> int:
+    print(built.text)
+    print(json.dumps(built.as_dict()))
+    return 0 if built.ok else 1
+
+
+def _data(options: argparse.Namespace) -> int:
+    from fedbook import data
+    from fedbook.data import fetch
+
+    if options.name not in data.names():
+        raise BadArguments(f"name: got {options.name!r}; allowed is one of " + ", ".join(data.names()))
+    text, entry, ok = fetch.main_report(options.name, options.root, fetch=not options.verify)
+    print(text, file=sys.stderr)
+    print(json.dumps(entry))
+    return 0 if ok else 1

@@ -1,0 +1,17 @@
+"""Datasets: one function a name, all returning ``Images``; where they lie, how they are fetched and verified."""
+
+from fedbook.data.errors import BrokenFile, DataNotFound, FetchFailed
+from fedbook.data.images import Images, cifar10, digits, fashion_mnist, load, mnist, names
+
+__all__ = [
+    "BrokenFile",
+    "DataNotFound",
+    "FetchFailed",
+    "Images",
+    "cifar10",
+    "digits",
+    "fashion_mnist",
+    "load",
+    "mnist",
+    "names",
+]

@@ -1,0 +1,201 @@
+"""The image datasets as tensors: one function a name."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbook import arguments
+from fedbook.data import sources
+from fedbook.data.errors import BrokenFile, DataNotFound
+from fedbook.data.idx import read_idx
+from fedbook.data.python_batches import read_plain_pickle, read_python_batch
+from fedbook.data.root import find
+from fedbook.data.subset import subset_rows
+from fedbook.randomness import stream
+
+Root = str | os.PathLike[str] | None
+NUMERALS = tuple("0123456789")
+CLOTHES = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
+THINGS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """A labelled image dataset, training and test part.
+
+    Shapes: ``train_x`` and ``test_x`` ``[N, C, H, W]`` (float32 in [0, 1], or uint8 as stored);
+    ``train_y`` and ``test_y`` int64 ``[N]``, indices into ``classes``.
+    """
+
+    name: str
+    train_x: Tensor = field(repr=False)
+    train_y: Tensor = field(repr=False)
+    test_x: Tensor = field(repr=False)
+    test_y: Tensor = field(repr=False)
+    classes: tuple[str, ...]
+
+
+def digits(root: Root = None, dtype: torch.dtype = torch.float32) -> Images:
+    """scikit-learn's 1,797 digits of 8x8 pixels with 17 grey levels (0..16 as uint8).
+
+    The set has no official split. Ours: of each class, the fifth with the smallest raw numbers of the stream
+    ``(0, "digits", client=class)`` is the test part (359 images), the rest the training part (1,438); both in the
+    order of scikit-learn. ``root`` is not used: the digits come with scikit-learn.
+    Raises: TypeError, ValueError (``dtype``).
+    """
+    _check_dtype(dtype)
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    x, y = bunch.images.astype(np.uint8)[:, None], bunch.target.astype(np.int64)
+    test = np.zeros(len(y), bool)
+    for label in range(10):
+        rows = np.flatnonzero(y == label)
+        keys = stream(0, "digits", client=label).bit_generator.random_raw(len(rows))
+        test[rows[np.argsort(keys, kind="stable")[: round(len(rows) / 5)]]] = True
+    return _images("digits", x[~test], y[~test], x[test], y[test], NUMERALS, dtype, top=16)
+
+
+def mnist(root: Root = None, dtype: torch.dtype = torch.float32) -> Images:
+    """MNIST: 60,000 + 10,000 handwritten digits, x ``[N, 1, 28, 28]``. Ships with the book.
+
+    Raises: DataNotFound, BrokenFile, TypeError, ValueError.
+    """
+    _check_dtype(dtype)
+    folder = _find(sources.MNIST, root) / "mnist"
+    return _images("mnist", *_four(folder, 60_000, 10_000), NUMERALS, dtype)
+
+
+def fashion_mnist(root: Root = None, dtype: torch.dtype = torch.float32, size: str = "subset") -> Images:
+    """Fashion-MNIST: articles of clothing, x ``[N, 1, 28, 28]``.
+
+    ``size="subset"``: 20,000 + 5,000, balanced over the 10 classes; ships with the book, and is chosen from the full
+    files where only those are found (the same rows). ``size="full"``: 60,000 + 10,000, to be fetched.
+    Raises: DataNotFound, BrokenFile, TypeError, ValueError.
+    """
+    _check_dtype(dtype)
+    if arguments.one_of("size", size, ("subset", "full")) == "full":
+        folder = _find(sources.FASHION_MNIST, root) / "fashion-mnist"
+        return _images("fashion_mnist", *_four(folder, 60_000, 10_000), CLOTHES, dtype)
+    try:
+        folder = _find(sources.FASHION_MNIST_SUBSET, root) / "fashion-mnist" / "subset"
+    except DataNotFound as absent:
+        try:
+            folder = _find(sources.FASHION_MNIST, root) / "fashion-mnist"
+        except DataNotFound:
+            raise absent from None
+        train_x, train_y, test_x, test_y = _four(folder, 60_000, 10_000)
+        train, test = subset_rows(train_y, 2_000, "train"), subset_rows(test_y, 500, "t10k")
+        arrays = train_x[train], train_y[train], test_x[test], test_y[test]
+    else:
+        arrays = _four(folder, 20_000, 5_000)
+    return _images("fashion_mnist", *arrays, CLOTHES, dtype)
+
+
+def cifar10(root: Root = None, dtype: torch.dtype = torch.float32) -> Images:
+    """CIFAR-10 from its official ``cifar-10-batches-py`` folder: 50,000 + 10,000 images, x ``[N, 3, 32, 32]``.
+
+    Does not ship. The files are pickles and are read without running them (``fedbook.data.python_batches``).
+    Raises: DataNotFound, BrokenFile, TypeError, ValueError.
+    """
+    _check_dtype(dtype)
+    folder = _find(sources.CIFAR10, root) / "cifar-10-batches-py"
+    meta = read_plain_pickle(folder / "batches.meta", max_bytes=4_096, max_steps=200)
+    if meta.get("label_names") not in ([name.encode() for name in THINGS], list(THINGS)):
+        raise BrokenFile(folder / "batches.meta", f"label_names is not the list {', '.join(THINGS)}")
+    train = [read_python_batch(folder / f"data_batch_{i}") for i in range(1, 6)]
+    test = read_python_batch(folder / "test_batch")
+    train_x = np.concatenate([batch["data"] for batch in train]).reshape(-1, 3, 32, 32)
+    train_y = np.concatenate([batch["labels"] for batch in train])
+    test_x = test["data"].reshape(-1, 3, 32, 32).copy()  # a copy, because the file's bytes are read-only
+    return _images("cifar10", train_x, train_y, test_x, test["labels"], THINGS, dtype)
+
+
+LOADERS: dict[str, Callable[..., Images]] = {
+    "digits": digits,
+    "mnist": mnist,
+    "fashion_mnist": fashion_mnist,
+    "cifar10": cifar10,
+}
+
+
+def names() -> tuple[str, ...]:
+    """The names that ``load`` knows."""
+    return tuple(LOADERS)
+
+
+def load(name: str, **options: Any) -> Images:
+    """The dataset of that name; ``options`` are its loader's (``root``, ``dtype``, ``size`` ...).
+
+    Raises: TypeError, ValueError (name, options: with what is allowed); DataNotFound, BrokenFile.
+    """
+    loader = LOADERS[arguments.one_of("name", name, LOADERS)]
+    allowed = list(inspect.signature(loader).parameters)
+    for option in options:
+        if option not in allowed:
+            raise TypeError(f"options: got {option!r} for dataset {name!r}; allowed is one of {', '.join(allowed)}")
+    return loader(**options)
+
+
+def _find(source: sources.Source, root: Root) -> Path:
+    return find(source.name, source.paths, source.remedy, root)
+
+
+def _four(folder: Path, train: int, test: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The arrays of an idx dataset: images ``[N, 1, 28, 28]`` and labels in 0..9, ``[N]``."""
+    arrays = []
+    for images, labels, count in ((*sources.MNIST_FILES[:2], train), (*sources.MNIST_FILES[2:], test)):
+        x = read_idx(folder / images, (count, 28, 28))[:, None]
+        y = read_idx(folder / labels, (count,))
+        if y.max() > 9:
+            raise BrokenFile(folder / labels, f"holds the label {y.max()}; allowed are 0 to 9")
+        arrays += [x, y]
+    return tuple(arrays)
+
+
+def _images(
+    name: str,
+    train_x: np.ndarray,
+    train_y: np.ndarray,
+    test_x: np.ndarray,
+    test_y: np.ndarray,
+    classes: tuple[str, ...],
+    dtype: torch.dtype,
+    top: int = 255,
+) -> Images:
+    def pixels(array: np.ndarray) -> Tensor:
+        x = torch.from_numpy(array)
+        return x if dtype == torch.uint8 else x.to(dtype).div_(top)
+
+    def labels(array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array.astype(np.int64))
+
+    return Images(name, pixels(train_x), labels(train_y), pixels(test_x), labels(test_y), classes)
+
+
+def _check_dtype(dtype: Any) -> None:
+    allowed = "torch.float32 (values in [0, 1]) or torch.uint8 (values as stored)"
+    if not isinstance(dtype, torch.dtype):
+        raise arguments.wrong(TypeError, "dtype", dtype, allowed)
+    if dtype not in (torch.float32, torch.uint8):
+        raise arguments.wrong(ValueError, "dtype", dtype, allowed)

@@ -1,0 +1,225 @@
+"""Where each dataset comes from: files, public addresses, published checksums, licence. Data, no code.
+
+A file counts as right if its bytes have the checksum its publisher gives, or if what it unpacks to has the SHA-256
+``content``: MNIST goes round packed by several gzips, and what ships here is one of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MNIST_FILES = (
+    "train-images-idx3-ubyte.gz",
+    "train-labels-idx1-ubyte.gz",
+    "t10k-images-idx3-ubyte.gz",
+    "t10k-labels-idx1-ubyte.gz",
+)
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One file of a dataset. ``path`` is relative to the data root.
+
+    ``published``: ``"md5:..."`` or ``"sha256:..."`` of the file's bytes, as published (``None``: nothing is published).
+    ``size``: its bytes (``None``: not published). ``urls``: where to fetch it, tried in this order.
+    ``content``, ``content_size``: SHA-256 and size of what a gzip file unpacks to.
+    """
+
+    path: str
+    published: str | None = None
+    size: int | None = None
+    urls: tuple[str, ...] = ()
+    content: str | None = None
+    content_size: int = 0
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset and how to come by it.
+
+    ``access``: ``"public"`` (fetched from ``urls``, or from the ``archive`` that holds all ``files``), ``"derived"``
+    (made from another dataset), ``"bundled"`` (comes with a Python package), ``"manual"`` (``instructions`` say what a
+    person has to do, because the publisher asks for an account or an agreement).
+    ``ignored``: what else lies in the archive and is not kept. ``part_limit``: the most bytes of one of its files.
+    """
+
+    name: str
+    files: tuple[DataFile, ...]
+    licence: str
+    note: str
+    access: str = "public"
+    instructions: str = ""
+    archive: DataFile | None = None
+    ignored: tuple[str, ...] = ()
+    part_limit: int = 2**25
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files' paths, relative to the data root."""
+        return tuple(file.path for file in self.files)
+
+    @property
+    def remedy(self) -> str:
+        """One sentence: what to do when the files are missing."""
+        if self.access == "manual":
+            return (
+                f"It cannot be fetched for you. {self.instructions} Put the files below the data root as "
+                f"{', '.join(self.paths)}; then verify them: fedbook data {self.name}"
+            )
+        return f"To fetch it: fedbook data {self.name}   (or: python -m fedbook data {self.name} --root DIR)"
+
+
+def _packed(folder: str, bases: tuple[str, ...], rows: tuple[tuple[str, int, str, int], ...]) -> tuple[DataFile, ...]:
+    """The four files of an idx dataset; a row is (published md5, size, content's sha256, content's size)."""
+    return tuple(
+        DataFile(f"{folder}/{name}", published, size, tuple(base + name for base in bases), content, content_size)
+        for name, (published, size, content, content_size) in zip(MNIST_FILES, rows, strict=True)
+    )
+
+
+MNIST = Source(
+    "mnist",
+    _packed(
+        "mnist",
+        ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
+        (
+            (
+                "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",
+                9_912_422,
+                "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+                47_040_016,
+            ),
+            (
+                "md5:d53e105ee54ea40749a09fcbcd1e9432",
+                28_881,
+                "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+                60_008,
+            ),
+            (
+                "md5:9fb629c4189551a2d022fa330f9573f3",
+                1_648_877,
+                "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+                7_840_016,
+            ),
+            (
+                "md5:ec29112dd5afa0611ce80d1b7f02629c",
+                4_542,
+                "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+                10_008,
+            ),
+        ),
+    ),
+    "Creative Commons Attribution-ShareAlike 3.0",
+    "Handwritten digits of Y. LeCun, C. Cortes and C. J. C. Burges: 60,000 + 10,000 images of 28x28.",
+)
+
+FASHION_MNIST = Source(
+    "fashion_mnist",
+    _packed(
+        "fashion-mnist",
+        (
+            "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+        ),
+        (
+            (
+                "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+                26_421_880,
+                "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+                47_040_016,
+            ),
+            (
+                "md5:25c81989df183df01b3e8a0aad5dffbe",
+                29_515,
+                "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+                60_008,
+            ),
+            (
+                "md5:bef4ecab320f06d8554ea6380940ec79",
+                4_422_102,
+                "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+                7_840_016,
+            ),
+            (
+                "md5:bb300cfdad3c16e7a12a480ee83cd310",
+                5_148,
+                "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+                10_008,
+            ),
+        ),
+    ),
+    "MIT, Zalando SE",
+    "Articles of clothing of H. Xiao, K. Rasul and R. Vollgraf (2017): 60,000 + 10,000 images of 28x28.",
+)
+
+FASHION_MNIST_SUBSET = Source(
+    "fashion_mnist_subset",
+    _packed(
+        "fashion-mnist/subset",
+        (),
+        (
+            (
+                "sha256:ee887745f865033cfb767ee6c316bda68f603522536dcfe21e3134ab506c639b",
+                8_737_603,
+                "1a5651bac1c8d13b3b54bc5c9e5d7dd0d5716c55bcacf608ec07e128ee20f6c1",
+                15_680_016,
+            ),
+            (
+                "sha256:49b3d3fecc6c58df84c7ee6b7003856f7f900aa1e0ffb7a8c87d63a1f64aed5f",
+                10_087,
+                "1638960929ac02c22c78a7d065f8e0c3d1df0ad754d241d51ea75bba6b633333",
+                20_008,
+            ),
+            (
+                "sha256:bc1b13f38debc99600a91ebef2576bc5d7c5647b005a16f6c862a7b6d10987ba",
+                2_192_676,
+                "659def869d901bb466a03b7bb490cc995e6af674fe1cbf5ab7a3ddc9ede495b6",
+                3_920_016,
+            ),
+            (
+                "sha256:6ad660075cc2bfeae40f8d748f1c7fb731ab6eff18466614aa0568df04bf2ba5",
+                2_570,
+                "9b73f926e0614aecd106892bbf5aebb3c5dd7f7399513a54a4674c8accb08e50",
+                5_008,
+            ),
+        ),
+    ),
+    "MIT, Zalando SE",
+    "20,000 + 5,000 images of Fashion-MNIST, 2,000 + 500 of each class, chosen by a keyed draw.",
+    access="derived",
+)
+
+CIFAR10 = Source(
+    "cifar10",
+    tuple(
+        DataFile(f"cifar-10-batches-py/{name}", f"md5:{md5}")
+        for name, md5 in (
+            ("data_batch_1", "c99cafc152244af753f735de768cd75f"),
+            ("data_batch_2", "d4bba439e000b95fd0a9bffe97cbabec"),
+            ("data_batch_3", "54ebc095f3ab1f0389bbae665268c751"),
+            ("data_batch_4", "634d18415352ddfa80567beed471001a"),
+            ("data_batch_5", "482c414d41f54cd18b22e5b47cb7c3cb"),
+            ("test_batch", "40351d587109b95175f43aff81a1287e"),
+            ("batches.meta", "5ff9c542aee3614f3951f8cda6e48888"),
+        )
+    ),
+    "none stated by the publisher; please cite A. Krizhevsky, Learning Multiple Layers of Features (2009)",
+    "50,000 + 10,000 colour images of 32x32 in 10 classes, the publisher's python version.",
+    archive=DataFile(
+        "cifar-10-python.tar.gz",
+        "md5:c58f30108f718f92721af3b95e74349a",
+        170_498_071,
+        ("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",),
+    ),
+    ignored=("cifar-10-batches-py/readme.html",),
+)
+
+DIGITS = Source(
+    "digits",
+    (),
+    "CC BY 4.0 (UCI Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak)",
+    "1,797 digits of 8x8; they come with scikit-learn, there is nothing to fetch.",
+    access="bundled",
+)
+
+SOURCES = {source.name: source for source in (DIGITS, MNIST, FASHION_MNIST, FASHION_MNIST_SUBSET, CIFAR10)}

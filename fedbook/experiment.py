@@ -1,0 +1,249 @@
+"""Experiments by name: what the command line runs, and what a chapter's stored tables come from."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedbook import arguments
+from fedbook.federation.history import finite
+from fedbook.federation.loop import Rounds, run
+
+PROFILES = ("quick", "standard", "paper")
+
+
+@dataclass(frozen=True)
+class Paper:
+    """One chapter's experiments.
+
+    ``methods`` and ``problems``: word to one line. ``profiles``: settings that each profile changes (sizes,
+    never the algorithm). ``settings``: the dataclasses whose fields ``--set`` may name. ``build(method,
+    problem, settings, seeds, device, **options) -> Rounds``.
+    """
+
+    name: str
+    title: str
+    methods: Mapping[str, str]
+    problems: Mapping[str, str]
+    profiles: Mapping[str, Mapping[str, Any]]
+    settings: tuple[type, ...]
+    build: Callable[..., Rounds]
+    delta: float | None = None
+    metric: str = "accuracy"
+
+    def defaults(self) -> dict[str, Any]:
+        """All settings by name with their default values."""
+        return {f.name: f.default for kind in self.settings for f in fields(kind)}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A fully named experiment: same plan, same numbers."""
+
+    paper: Paper
+    method: str
+    problem: str
+    profile: str = "quick"
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    seeds: tuple[int, ...] = (0,)
+    device: str = "cpu"
+
+    def settings(self) -> dict[str, Any]:
+        """Defaults, changed by the profile, changed by ``changes``."""
+        return self.paper.defaults() | dict(self.paper.profiles[self.profile]) | dict(self.changes)
+
+    def rounds(self, **options: Any) -> Rounds:
+        """The run, ready to start."""
+        return self.paper.build(self.method, self.problem, self.settings(), self.seeds, self.device, **options)
+
+
+def plan(
+    paper: Paper,
+    method: str | None = None,
+    problem: str | None = None,
+    profile: str = "quick",
+    changes: Mapping[str, Any] | None = None,
+    seeds: Sequence[int] = (0,),
+    device: str = "auto",
+) -> Plan:
+    """A checked :class:`Plan`; the first method and problem of the paper are the defaults.
+
+    ``changes`` may hold texts (from a command line); they are read by the type of the setting.
+    Raises: TypeError, ValueError naming the argument, what was given and what is allowed.
+    """
+    method = arguments.one_of("method", next(iter(paper.methods)) if method is None else method, paper.methods)
+    problem = arguments.one_of("problem", next(iter(paper.problems)) if problem is None else problem, paper.problems)
+    profile = arguments.one_of("profile", profile, paper.profiles)
+    defaults = paper.defaults()
+    read = {name: _read(name, value, defaults) for name, value in (changes or {}).items()}
+    return Plan(paper, method, problem, profile, read, tuple(seeds), pick_device(device))
+
+
+def pick_device(word: str) -> str:
+    """"auto" is the GPU where there is one. Raises: ValueError for cuda without a GPU."""
+    word = arguments.one_of("device", word, ("auto", "cpu", "cuda"))
+    if word == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device: got 'cuda', but PyTorch finds no GPU here; allowed is cpu or auto")
+    return ("cuda" if torch.cuda.is_available() else "cpu") if word == "auto" else word
+
+
+def _read(name: str, value: Any, defaults: Mapping[str, Any]) -> Any:
+    if name not in defaults:
+        raise ValueError(f"--set: got {name!r}; allowed is one of " + ", ".join(sorted(defaults)))
+    kind = type(defaults[name])
+    if not isinstance(value, str) or kind is str:
+        return value
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[value.lower()]
+        return kind(value)
+    except (KeyError, ValueError):
+        word = {int: "a whole number", float: "a number", bool: "true or false"}[kind]
+        raise ValueError(f"--set {name}: got {value!r}; allowed is {word}") from None
+
+
+def result(rounds: Rounds, plan: Plan, seconds: float, slot: int = 0) -> dict[str, Any]:
+    """The record of a finished run of one seed, ready for JSON: the last metrics, bytes, privacy."""
+    last = next((r for r in reversed(rounds.history) if r.metrics), None)
+    privacy = rounds.privacy[slot].report(plan.paper.delta) if plan.paper.delta is not None else None
+    total = rounds.bytes.total
+    return finite(
+        {
+            "paper": plan.paper.name,
+            "method": plan.method,
+            "problem": plan.problem,
+            "profile": plan.profile,
+            "seed": plan.seeds[slot],
+            "device": plan.device,
+            "rounds": len(rounds.history),
+            "seconds": round(seconds, 3),
+            "metrics": {name: values[slot] for name, values in last.metrics.items()} if last else {},
+            "bytes_up": sum(total[part]["up"][slot] for part in total),
+            "bytes_down": sum(total[part]["down"][slot] for part in total),
+            "epsilon": privacy["epsilon"] if privacy else None,
+            "delta": privacy["delta"] if privacy else None,
+            "privacy": privacy,
+        }
+    )
+
+
+def execute(rounds: Rounds, out: Path | None = None, label: str | None = None) -> tuple[Rounds, float]:
+    """Run to the end and write the history under ``out`` if given; the rounds and the seconds it took."""
+    begun = time.perf_counter()
+    run(rounds, label=label)
+    if out is not None:
+        rounds.history.save(Path(out) / "history.json")
+    return rounds, time.perf_counter() - begun
+
+
+def compare(
+    paper: Paper,
+    methods: Sequence[str],
+    problem: str | None = None,
+    profile: str = "quick",
+    changes: Mapping[str, Any] | None = None,
+    seeds: int = 3,
+    vary: Mapping[str, Sequence[Any]] | None = None,
+    tune: Mapping[str, Sequence[Any]] | None = None,
+    device: str = "auto",
+) -> dict[str, Any]:
+    """A table: every method at every value of ``vary``, over ``seeds`` repetitions.
+
+    ``tune``: each method at each place of the table gets the same grid; the setting with the best mean metric on
+    held-out training images, with seeds that are not reported, is the one reported (settings with
+    ``judge="validation"``). The result holds all that is needed to repeat a cell.
+    """
+    count = arguments.integer("seeds", seeds, 1)
+    cells = []
+    for varied in grid(vary or {}):
+        for method in methods:
+            base = dict(changes or {}) | varied
+            tried = _tune(paper, method, problem, profile, base, tune, device) if tune else []
+            best = max(tried, key=lambda entry: entry["mean"])["settings"] if tried else {}
+            chosen = plan(paper, method, problem, profile, base | best, range(count), device)
+            rounds, seconds = execute(chosen.rounds(), label=" ".join([method, *(f"{k}={v}" for k, v in varied.items())]))
+            results = [result(rounds, chosen, seconds / count, slot) for slot in range(count)]
+            evaluated, values = rounds.history.values(paper.metric)
+            curve = {"round": evaluated.tolist(), paper.metric: [[round(v, 5) for v in row] for row in values.tolist()]}
+            cells.append({"method": method, "varied": varied, "tuned": best, "tried": tried, "curve": curve, "runs": results})
+    used = plan(paper, methods[0], problem, profile, changes, range(count), device)
+    return finite(
+        {
+            "paper": paper.name, "problem": used.problem, "profile": profile, "metric": paper.metric,
+            "settings": used.settings(), "seeds": count, "device": used.device, "torch": torch.__version__.split("+")[0],
+            "cells": cells,
+        }
+    )  # fmt: skip
+
+
+def _tune(paper, method, problem, profile, base, tune, device) -> list[dict[str, Any]]:
+    tried = []
+    for setting in grid(tune):
+        trial = plan(paper, method, problem, profile, base | setting | {"judge": "validation"}, (1000, 1001), device)
+        rounds, _ = execute(trial.rounds(), label=f"tune {method} {setting}")
+        values = rounds.history.values(paper.metric)[1][:, -1]
+        score = float(values.mean()) if bool(torch.isfinite(values).all()) else float("-inf")
+        tried.append({"settings": setting, "mean": score})
+    return tried
+
+
+def grid(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """All combinations of the axes' values; one empty combination if there are no axes."""
+    points: list[dict[str, Any]] = [{}]
+    for name, values in axes.items():
+        points = [point | {name: value} for point in points for value in values]
+    return points
+
+
+def summary(table: Mapping[str, Any]) -> dict[str, Any]:
+    """One short entry a cell of a comparison: mean, deviation and number of seeds of the metric."""
+    cells = []
+    for cell in table["cells"]:
+        values = torch.tensor([run["metrics"][table["metric"]] or float("nan") for run in cell["runs"]], dtype=torch.float64)
+        deviation = float(values.std()) if len(values) > 1 else None
+        cells.append(
+            {"method": cell["method"], **cell["varied"], "mean": float(values.mean()), "deviation": deviation, "seeds": len(values)}
+        )
+    return finite({"paper": table["paper"], "problem": table["problem"], "metric": table["metric"], "cells": cells})
+
+
+def as_text(table: Mapping[str, Any]) -> str:
+    """The comparison as a table of text, one line a cell."""
+    lines = [f"{table['paper']} on {table['problem']}, {table['metric']}, {table['seeds']} seeds, profile {table['profile']}"]
+    for cell in summary(table)["cells"]:
+        varied = " ".join(f"{k}={v}" for k, v in cell.items() if k not in ("method", "mean", "deviation", "seeds"))
+        spread = "" if cell["deviation"] is None else f" +- {cell['deviation']:.4f}"
+        mean = "diverged" if cell["mean"] is None else f"{cell['mean']:.4f}"
+        lines.append(f"  {cell['method']:10} {varied:40} {mean}{spread}")
+    return "\n".join(lines)
+
+
+def save(table: Mapping[str, Any], out: Path) -> None:
+    """Write ``compare.json`` and the figure ``compare.png`` of the metric by round."""
+    import matplotlib
+
+    from fedbook.lab.draw import draw_curves
+    from fedbook.lab.style import use
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    use()
+    out = Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "compare.json").write_text(json.dumps(table, indent=1) + "\n")
+    curves = {}
+    for cell in table["cells"]:
+        label = " ".join([cell["method"], *(f"{k}={v}" for k, v in cell["varied"].items())])
+        curves[label] = (torch.tensor(cell["curve"]["round"]), torch.tensor(cell["curve"][table["metric"]]))
+    figure, ax = pyplot.subplots()
+    draw_curves(ax, curves)
+    ax.set(xlabel="round", ylabel=table["metric"], title=f"{table['paper']} on {table['problem']}")
+    figure.savefig(out / "compare.png")
+    pyplot.close(figure)

@@ -1,0 +1,71 @@
+"""What a run leaves behind: one record a round, in plain values."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class Record:
+    """One round. Every list has one entry for each of the S federations; None stands for NaN or infinity.
+
+    ``metrics`` come from the evaluation (empty in rounds that are not evaluated), ``trace`` from local
+    work (mean over the cohort; the server never sees it), ``seconds`` is the wall time of the round.
+    """
+
+    t: int
+    metrics: dict[str, list[float | None]]
+    trace: dict[str, list[float | None]]
+    cohort: list[int]
+    bytes_up: list[int]
+    bytes_down: list[int]
+    seconds: float = field(compare=False)
+
+
+class History(list):
+    """The records of a run, in order."""
+
+    def values(self, metric: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """The rounds [E] at which ``metric`` was evaluated and its values [S, E].
+
+        Raises: KeyError naming the metrics that there are.
+        """
+        hits = [r for r in self if metric in r.metrics]
+        if not hits:
+            known = sorted({name for r in self for name in r.metrics})
+            raise KeyError(f"metric: got {metric!r}; this history has {known}")
+        table = [[float("nan") if v is None else v for v in r.metrics[metric]] for r in hits]
+        return torch.tensor([r.t + 1 for r in hits]), torch.tensor(table, dtype=torch.float64).T
+
+    def bytes_total(self) -> tuple[int, int]:
+        """Bytes up and down over all rounds of the first federation."""
+        return sum(r.bytes_up[0] for r in self), sum(r.bytes_down[0] for r in self)
+
+    def state(self) -> list[dict[str, Any]]:
+        """Plain values for a checkpoint or a file."""
+        return [asdict(r) for r in self]
+
+    @classmethod
+    def from_state(cls, state: list[dict[str, Any]]) -> History:
+        return cls(Record(**entry) for entry in state)
+
+    def save(self, path: str | Path) -> None:
+        """Write JSON."""
+        Path(path).write_text(json.dumps(self.state(), indent=1))
+
+
+def finite(value: Any) -> Any:
+    """``value`` with every NaN and infinity replaced by None, at any depth."""
+    if isinstance(value, dict):
+        return {key: finite(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,264 @@
+"""The loop: rounds of an algorithm on a federation, as an iterable that can stop, resume and repeat."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from fedbook import arguments
+from fedbook.federation import checkpoint
+from fedbook.federation.cohort import Cohort, Sampler
+from fedbook.federation.exchange import Exchange, Round, drive
+from fedbook.federation.history import History, Record, finite
+from fedbook.federation.population import Federation
+from fedbook.federation.simulator import Simulator
+from fedbook.federation.tree import Tree, tree_map
+from fedbook.privacy.ledger import PrivacyLedger, Release
+from fedbook.randomness import stream
+
+
+@dataclass
+class Turn:
+    """What the server's code has in one round: the clock, its draws and the privacy ledgers.
+
+    ``t`` counts from 0; -1 is the start and the set-up. ``noise_seeds`` entries of None mean the
+    operating system's randomness.
+    """
+
+    t: int
+    seeds: tuple[int, ...]
+    num_clients: int
+    noise_seeds: tuple[int | None, ...] = ()
+    privacy: list[PrivacyLedger] = field(default_factory=list)
+
+    def cohort(self, sampler: Sampler, purpose: str = "cohort") -> Cohort:
+        """Draw this round's cohort for each seed; the same purpose gives the same cohort again."""
+        return Cohort.of([sampler.draw(self.num_clients, stream(s, purpose, self.t)) for s in self.seeds])
+
+    def streams(self, purpose: str) -> list[np.random.Generator]:
+        """S generators keyed by (seed, purpose, round)."""
+        return [stream(s, purpose, self.t) for s in self.seeds]
+
+    def noise_streams(self, purpose: str = "noise") -> list[np.random.Generator]:
+        """S generators for privacy noise, keyed like :meth:`streams` but by the noise seeds."""
+        return [stream(s, purpose, self.t) for s in self.noise_seeds or self.seeds]
+
+    def release(self, release: Release, cohort: Cohort | None = None) -> None:
+        """Enter a release into each federation's privacy ledger (for the clients of ``cohort``, if given)."""
+        for slot, ledger in enumerate(self.privacy):
+            ledger.record(release, None if cohort is None else cohort.members(slot))
+
+    def in_clear(self, what: str) -> None:
+        """Declare that ``what`` leaves the clients without protection: the run's epsilon is then None."""
+        for ledger in self.privacy:
+            ledger.in_clear(what)
+
+
+class Algorithm(Protocol):
+    """What the loop needs of an algorithm. All server tensors lead with the seed axis S."""
+
+    name: str
+    batched_seeds: bool  # False: one seed a run (see repeat)
+
+    def configuration(self) -> dict[str, Any]:
+        """Plain values that identify the run; a checkpoint of another configuration is refused."""
+
+    def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
+        """The server's state (tensors [S, ...]) and the clients' by group (tensors [S, K_g, ...])."""
+
+    def setup(self, server: dict[str, Tree], turn: Turn) -> Round:
+        """Exchanges before round 0 (a generator that returns the server's state)."""
+
+    def round(self, server: dict[str, Tree], turn: Turn) -> Round:
+        """One round: yields exchanges, returns the server's new state."""
+
+
+Evaluation = Callable[[dict[str, Tree], dict[str, Tree]], Mapping[str, torch.Tensor]]
+
+
+class Rounds:
+    """``for record in Rounds(algorithm, federation, total): ...`` runs round after round.
+
+    ``seeds``: S federations side by side. ``evaluate(server, clients)`` gives metrics [S] every ``every``
+    rounds and after the last (the simulator's privilege: it is in no ledger). With ``path`` a checkpoint
+    is written after every ``save_every`` rounds; ``resume=True`` continues from it, if it is there.
+    ``noise_seeds="system"`` draws privacy noise from the operating system.
+    ``observe(exchange, uploads)`` is called after each exchange (recording, teaching).
+    Raises: TypeError, ValueError, checkpoint.CheckpointError.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        federation: Federation,
+        total: int,
+        *,
+        seeds: Sequence[int] = (0,),
+        evaluate: Evaluation | None = None,
+        every: int = 1,
+        path: str | Path | None = None,
+        save_every: int = 1,
+        resume: bool = False,
+        noise_seeds: str | Sequence[int] = "same",
+        how: str | None = None,
+        chunk: int | None = None,
+        observe: Callable[[Exchange, Any], None] | None = None,
+    ):
+        self.algorithm, self.federation = algorithm, federation
+        self.total = arguments.integer("total (rounds)", total, 0)
+        self.every = arguments.integer("every", every, 1)
+        self.save_every = arguments.integer("save_every", save_every, 1)
+        self.seeds = _seeds(seeds, algorithm, federation)
+        self.evaluate, self.observe = evaluate, observe
+        self.path = None if path is None else Path(path)
+        self.history, self.t = History(), -1  # t: the next round; -1 = the set-up is still to do
+        self.noise_seeds = _noise_seeds(noise_seeds, self.seeds)
+        self.privacy = [PrivacyLedger(noise_seeded=s is not None) for s in self.noise_seeds]
+        turn = self._turn(-1)
+        self.server, clients = algorithm.start(federation, turn)
+        how = how or _committed_choice(algorithm, federation)
+        self.simulator = Simulator(federation, self.seeds, clients, self.noise_seeds, how, chunk)
+        if resume and self.path is not None and self.path.exists():
+            self._load(self.path)
+
+    @property
+    def clients(self) -> dict[str, Tree]:
+        """The clients' stacked personal state, by group."""
+        return self.simulator.clients
+
+    @property
+    def bytes(self):
+        """The byte ledger."""
+        return self.simulator.bytes
+
+    def configuration(self) -> dict[str, Any]:
+        """What a checkpoint must agree on with this run."""
+        own = {f"{self.algorithm.name}.{key}": value for key, value in self.algorithm.configuration().items()}
+        noise = ["system" if s is None else s for s in self.noise_seeds]
+        data = self.federation.fingerprint() if self.path is not None else None
+        return own | {"algorithm": self.algorithm.name, "seeds": list(self.seeds), "noise_seeds": noise, "data": data}
+
+    def __iter__(self) -> Iterator[Record]:
+        if self.t < 0:
+            self.simulator.open_round(-1)
+            self.server = drive(self.algorithm.setup(self.server, self._turn(-1)), self._deliver)
+            self.t = 0
+        while self.t < self.total:
+            yield self.step()
+
+    def step(self) -> Record:
+        """Run the next round and return its record (the set-up must be done; iterate for that)."""
+        t, begun = self.t, time.perf_counter()
+        self.simulator.open_round(t)
+        try:
+            self.server = drive(self.algorithm.round(self.server, self._turn(t)), self._deliver)
+        except BaseException:  # an interrupted round leaves no trace: neither here nor in the checkpoint
+            self.simulator.roll_back()
+            raise
+        seconds = time.perf_counter() - begun
+        due = self.evaluate is not None and ((t + 1) % self.every == 0 or t + 1 == self.total)
+        metrics = self.evaluate(self.server, self.clients) if due else {}
+        record = Record(
+            t=t,
+            metrics=finite({name: [float(v) for v in values] for name, values in metrics.items()}),
+            trace=finite(self.simulator.trace_means()),
+            cohort=list(self.simulator.cohort_sizes),
+            bytes_up=list(self.bytes.last["up"]),
+            bytes_down=list(self.bytes.last["down"]),
+            seconds=seconds,
+        )
+        self.history.append(record)
+        self.t = t + 1
+        if self.path is not None and (self.t % self.save_every == 0 or self.t == self.total):
+            self.save(self.path)
+        return record
+
+    def save(self, path: str | Path) -> None:
+        """Write a checkpoint between rounds."""
+        state = {
+            "configuration": self.configuration(),
+            "t": self.t,
+            "server": self.server,
+            "clients": self.clients,
+            "history": self.history.state(),
+            "bytes": self.bytes.state(),
+            "privacy": [ledger.state() for ledger in self.privacy],
+            "how": self.simulator.how,
+        }
+        checkpoint.save(path, state)
+
+    def _load(self, path: Path) -> None:
+        state = checkpoint.load(path)
+        checkpoint.same_configuration(state["configuration"], self.configuration(), path)
+        device = self.federation.device
+        self.server = tree_map(lambda x: x.to(device), state["server"])
+        self.simulator.clients = {g: tree_map(lambda x: x.to(device), tree) for g, tree in state["clients"].items()}
+        self.history, self.t = History.from_state(state["history"]), state["t"]
+        self.bytes.load(state["bytes"])
+        self.privacy = [PrivacyLedger.from_state(entry) for entry in state["privacy"]]
+        self.simulator.how = state["how"]
+
+    def _turn(self, t: int) -> Turn:
+        return Turn(t, self.seeds, self.federation.num_clients, self.noise_seeds, self.privacy)
+
+    def _deliver(self, exchange: Exchange) -> Any:
+        uploads = self.simulator.deliver(exchange)
+        if self.observe is not None:
+            self.observe(exchange, uploads)
+        return uploads
+
+
+def run(rounds: Rounds, label: str | None = None) -> Rounds:
+    """Run all remaining rounds, with a progress bar (silent when headless), and return ``rounds``."""
+    from fedbook.progress import progress
+
+    left = rounds.total - max(rounds.t, 0)
+    for _ in progress(rounds, total=left, label=label or rounds.algorithm.name):
+        pass
+    return rounds
+
+
+def repeat(make: Callable[[int], Rounds], seeds: Sequence[int]) -> list[Rounds]:
+    """One run a seed, one after another: for algorithms that cannot hold the seeds side by side."""
+    return [run(make(seed)) for seed in seeds]
+
+
+def no_setup(server: dict[str, Tree]) -> Round:
+    """A set-up without exchanges (``yield from no_setup(server)`` or return it as ``setup``)."""
+    return server
+    yield
+
+
+def _seeds(seeds: Sequence[int], algorithm: Algorithm, federation: Federation) -> tuple[int, ...]:
+    if isinstance(seeds, (str, bytes)) or not isinstance(seeds, Sequence) or not seeds:
+        raise arguments.wrong(TypeError, "seeds", seeds, "a non-empty list of whole numbers")
+    checked = tuple(arguments.integer("seeds", s, 0, 2**63 - 1) for s in seeds)
+    if len(set(checked)) != len(checked):
+        raise arguments.wrong(ValueError, "seeds", list(checked), "different whole numbers")
+    if len(checked) > 1 and not algorithm.batched_seeds:
+        raise arguments.wrong(ValueError, "seeds", list(checked), f"one seed a run for {algorithm.name} (see repeat)")
+    if federation.splits not in (1, len(checked)):
+        raise ValueError(f"seeds: got {len(checked)} with {federation.splits} partitions; allowed is one for each or one")
+    return checked
+
+
+def _noise_seeds(noise_seeds: str | Sequence[int], seeds: tuple[int, ...]) -> tuple[int | None, ...]:
+    if noise_seeds == "same":
+        return seeds
+    if noise_seeds == "system":
+        return (None,) * len(seeds)
+    if isinstance(noise_seeds, str) or len(noise_seeds) != len(seeds):
+        raise arguments.wrong(ValueError, "noise_seeds", noise_seeds, '"same", "system" or one for each seed')
+    return tuple(arguments.integer("noise_seeds", s, 0, 2**63 - 1) for s in noise_seeds)
+
+
+def _committed_choice(algorithm: Algorithm, federation: Federation) -> str:
+    from fedbook.learning.local import choose
+
+    return choose(federation.device.type, getattr(algorithm, "kind", "other"))

@@ -1,0 +1,178 @@
+"""The simulator: moves an exchange's messages, runs the local work in batches, counts what crosses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedbook import arguments
+from fedbook.federation.exchange import Chain, Exchange, Local, Part, Reply, Total, Uploads
+from fedbook.federation.ledger import ByteLedger, Encoded, Wire, row_bytes
+from fedbook.federation.population import Federation, Group
+from fedbook.federation.tree import Tree, flatten, leaves, tree_map, unflatten
+from fedbook.randomness import stream
+
+
+class Simulator:
+    """Delivers exchanges to the clients of one :class:`Federation`, S seeds side by side.
+
+    ``clients`` is the stacked personal state: by group, tensors [S, K_g, ...]. Cost and memory of a
+    delivery grow with the cohort, not with K.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        seeds: Sequence[int],
+        clients: dict[str, Tree] | None = None,
+        noise_seeds: Sequence[int | None] | None = None,
+        how: str = "vmap",
+        chunk: int | None = None,
+    ):
+        self.federation, self.seeds = federation, tuple(seeds)
+        self.noise_seeds = tuple(self.seeds if noise_seeds is None else noise_seeds)
+        self.clients: dict[str, Tree] = dict(clients or {})
+        self.bytes = ByteLedger(len(self.seeds))
+        self.how, self.chunk, self.t = how, chunk, -1
+        self._undo: list[tuple[str, Tensor, Tensor, Tree]] = []  # old rows of client state written this round
+        self.trace: dict[str, list[tuple[Tensor, Tensor]]] = {}  # name -> (federation, value) of each row
+        self.cohort_sizes = [0] * len(self.seeds)
+
+    def open_round(self, t: int) -> None:
+        """Begin round ``t`` (-1: the set-up): fresh byte counts and trace."""
+        self.t, self.trace, self.cohort_sizes, self._undo = t, {}, [0] * len(self.seeds), []
+        self.bytes.open_round()
+
+    def deliver(self, exchange: Exchange) -> Uploads | Total:
+        """Run one exchange and return its uploads (or their sum)."""
+        cohort = exchange.cohort
+        ids = cohort.ids[cohort.present]
+        if len(cohort.ids) != len(self.seeds):
+            raise ValueError(f"cohort: got {len(cohort.ids)} federations; allowed are the {len(self.seeds)} of this run")
+        if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= self.federation.num_clients):
+            raise arguments.wrong(ValueError, "cohort", ids.tolist(), f"clients 0..{self.federation.num_clients - 1}")
+        self._count_down(exchange)
+        self.cohort_sizes = [max(a, b) for a, b in zip(self.cohort_sizes, cohort.sizes.tolist(), strict=True)]
+        parts = []
+        for number, group in enumerate(self.federation.groups.values()):
+            here = cohort.present & (self.federation.group_of[cohort.ids] == number)
+            slot, place = torch.nonzero(here, as_tuple=True)
+            if len(slot):
+                parts.append(self._work(exchange, group, slot, place))
+        uploads = Uploads(cohort, parts, exchange.like)
+        return uploads if exchange.reveal == "each" else Total.of(uploads, exchange.like)
+
+    def roll_back(self) -> None:
+        """Undo what a broken-off round wrote into the clients' state."""
+        for group, slot, member, old in reversed(self._undo):
+            _put(self.clients[group], slot, member, old)
+        self._undo = []
+
+    def _count_down(self, exchange: Exchange) -> None:
+        counts = []
+        for slot, size in enumerate(exchange.cohort.sizes.tolist()):
+            each = row_bytes(exchange.each, 2, slot) if exchange.each else 0
+            counts.append(size * (row_bytes(exchange.down, 1, slot) + each))
+        self.bytes.add(self.t, exchange.name, "down", counts)
+
+    def _work(self, exchange: Exchange, group: Group, slot: Tensor, place: Tensor) -> Part:
+        clients = exchange.cohort.ids[slot, place]
+        member = self.federation.member_of[clients]
+        inbox = {name: tree_map(lambda x: _received(x)[slot], tree) for name, tree in exchange.down.items()}
+        inbox |= {name: tree_map(lambda x: x[slot, place], tree) for name, tree in exchange.each.items()}
+        own = self.clients.get(group.name, {})
+        local = Local(
+            group=group.name,
+            inbox=inbox,
+            state={name: tree_map(lambda x: x[slot, member], tree) for name, tree in own.items()},
+            data=group.rows(slot, member),
+            clients=clients,
+            seeds=tuple(self.seeds[s] for s in slot.tolist()),
+            t=self.t,
+            how=self.how,
+            chunk=self.chunk,
+        )
+        reply = _checked(exchange.work(local), len(slot), exchange.name)
+        if reply.state is not None:
+            self._store(group.name, slot, member, reply.state)
+        for name, values in reply.trace.items():
+            self.trace.setdefault(name, []).append((slot, values.detach()))
+        return self._send(exchange, group.name, slot, place, reply.upload)
+
+    def _store(self, group: str, slot: Tensor, member: Tensor, state: Any) -> None:
+        own = self.clients.get(group, {})
+        if set(state) != set(own):
+            raise ValueError(f"state: got {sorted(state)} from the work; allowed is {sorted(own)} as given at the start")
+
+        self._undo.append((group, slot, member, tree_map(lambda x: x[slot, member], own)))
+        _put(own, slot, member, dict(state))
+
+    def _send(self, exchange: Exchange, group: str, slot: Tensor, place: Tensor, upload: Any) -> Part:
+        clients = exchange.cohort.ids[slot, place].tolist()
+        tree, wire = {}, {}
+        counts = [0] * len(self.seeds)
+        for name, rows in upload.items():
+            rows = tree_map(lambda x: x.detach(), rows)
+            chain = exchange.chain.get(name, Chain())
+            purpose = f"{exchange.name}/{name}"
+            flat, buffers = self._pass(chain, flatten(rows), purpose, slot, clients)
+            tree[name] = unflatten(flat, rows)
+            if buffers is not None:
+                wire[name] = buffers
+            plain = sum(x.shape[1:].numel() * x.element_size() for x in flat.values())
+            for r, s in enumerate(slot.tolist()):
+                counts[s] += plain if buffers is None else buffers[r].nbytes
+        self.bytes.add(self.t, exchange.name, "up", counts)
+        return Part(group, slot, place, tree, wire)
+
+    def _pass(
+        self, chain: Chain, rows: dict[str, Tensor], purpose: str, slot: Tensor, clients: list[int]
+    ) -> tuple[dict[str, Tensor], list[Encoded] | None]:
+        def streams(step: str):
+            pairs = zip(slot.tolist(), clients, strict=True)
+            return [stream(self.noise_seeds[s], f"{purpose}/{step}", self.t, k) for s, k in pairs]
+
+        for number, transform in enumerate(chain.transforms):
+            rows, trace = transform(rows, streams(str(number)))
+            for name, values in trace.items():
+                self.trace.setdefault(name, []).append((slot, values))
+        if chain.codec is None:
+            return rows, None
+        buffers = chain.codec.encode(rows, streams("codec"))
+        return chain.codec.decode(buffers, rows), buffers
+
+    def trace_means(self) -> dict[str, list[float]]:
+        """Each trace's mean over the rows of each federation (NaN where its cohort was empty)."""
+        means = {}
+        for name, pieces in self.trace.items():
+            slot = torch.cat([s for s, _ in pieces])
+            value = torch.cat([v.double().cpu() for _, v in pieces])
+            sums = torch.zeros(len(self.seeds), dtype=torch.float64).index_add_(0, slot, value)
+            means[name] = (sums / torch.bincount(slot, minlength=len(self.seeds))).tolist()
+        return means
+
+
+def _put(whole: Tree, slot: Tensor, member: Tensor, rows: Tree) -> None:
+    def put(x: Tensor, new: Tensor) -> None:
+        x[slot, member] = new.detach().to(x.dtype)
+
+    tree_map(put, whole, rows)
+
+
+def _received(leaf: Tensor | Wire) -> Tensor:
+    return leaf.value if isinstance(leaf, Wire) else leaf
+
+
+def _checked(reply: Reply, rows: int, exchange: str) -> Reply:
+    if not isinstance(reply, Reply):
+        raise arguments.wrong(TypeError, f"work of exchange {exchange!r}", reply, "a Reply")
+    for word, tree in (("upload", reply.upload), ("state", reply.state or {}), ("trace", reply.trace)):
+        for name, leaf in leaves(tree):
+            if not isinstance(leaf, Tensor) or leaf.ndim < 1 or len(leaf) != rows:
+                raise arguments.wrong(
+                    ValueError, f"{word} {name!r} of exchange {exchange!r}", leaf, f"a tensor with {rows} rows, one a client"
+                )
+    return reply

@@ -1,0 +1,1 @@
+"""The lab: widgets, plot style, drawing, records, exercises and navigation of the chapters."""

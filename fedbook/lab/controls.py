@@ -1,0 +1,170 @@
+"""The controls of a widget as plain data: what they are called, where they start, where they are tested.
+
+A control is not yet a widget: it can be made, checked and swept without a notebook.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedbook.arguments import flag, integer, real, wrong
+
+MOST_CONTROLS = 4  # with more, nobody sees what does what
+
+
+@dataclass(frozen=True)
+class Control:
+    """One control. ``stops`` are the values a headless run visits: both ends, or every option."""
+
+    label: str
+    value: Any
+    stops: tuple[Any, ...]
+    accepts: Callable[[Any], bool]
+    allowed: str
+    widget: Callable[[], Any]  # makes the ipywidgets control
+
+    def check(self, name: str, value: Any) -> Any:
+        """``value`` if this control can take it. Raises: ValueError."""
+        if not self.accepts(value):
+            raise wrong(ValueError, name, value, self.allowed)
+        return value
+
+
+def slider(label: str, minimum: float, maximum: float, step: float, value: float) -> Control:
+    """A slider over ``minimum, minimum + step, ... maximum``; whole numbers when all four are whole.
+
+    ``label`` holds symbol and word, e.g. ``"η  step size"``. It acts when released, not while it moves.
+    Raises: TypeError, ValueError (off the grid, empty range).
+    """
+    label = _label(label)
+    whole = all(isinstance(v, numbers.Integral) and not isinstance(v, bool) for v in (minimum, maximum, step, value))
+    number = integer if whole else real
+    low, high = number("minimum", minimum), number("maximum", maximum)
+    if high <= low:
+        raise wrong(ValueError, "maximum", maximum, f"a number above the minimum {minimum}")
+    width = integer("step", step, 1) if whole else real("step", step, above=0.0)
+    start = number("value", value, low, high)
+    for name, v in (("maximum", high), ("value", start)):
+        if abs((v - low) / width - round((v - low) / width)) > 1e-6:
+            raise wrong(ValueError, name, v, f"the minimum {low} plus a whole number of steps {width}")
+    allowed = f"a number in [{low}, {high}]"
+
+    def accepts(v: Any) -> bool:
+        good = isinstance(v, numbers.Integral if whole else numbers.Real) and not isinstance(v, bool)
+        return good and low <= v <= high
+
+    def widget() -> Any:
+        import ipywidgets
+
+        kind = ipywidgets.IntSlider if whole else ipywidgets.FloatSlider
+        digits = 0 if whole else max(0, math.ceil(-math.log10(width) - 1e-9), _decimals(low), _decimals(width))
+        return kind(
+            value=start, min=low, max=high, step=width, continuous_update=False,
+            readout_format="d" if whole else f".{digits}f", **_looks(label, f"{label}: from {low} to {high} in steps of {width}"),
+        )  # fmt: skip
+
+    return Control(label, start, (low, start, high), accepts, allowed, widget)
+
+
+def log_slider(label: str, minimum: float, maximum: float, value: float, per_decade: int = 10) -> Control:
+    """A slider over powers of ten from ``minimum`` to ``maximum``, ``per_decade`` positions a decade.
+
+    Raises: TypeError, ValueError (not positive, empty range, ``value`` outside).
+    """
+    label = _label(label)
+    low = real("minimum", minimum, above=0.0)
+    high = real("maximum", maximum, above=low)
+    start = real("value", value, low, high)
+    per_decade = integer("per_decade", per_decade, 1)
+
+    def accepts(v: Any) -> bool:
+        good = isinstance(v, numbers.Real) and not isinstance(v, bool)
+        return good and low * (1 - 1e-9) <= v <= high * (1 + 1e-9)
+
+    def widget() -> Any:
+        import ipywidgets
+
+        # A little slack: log10 of an end may round inwards and the widget would refuse its own end.
+        return ipywidgets.FloatLogSlider(
+            value=start, base=10, min=math.log10(low) - 1e-12, max=math.log10(high) + 1e-12, step=1 / per_decade,
+            continuous_update=False, readout_format=".3g", **_looks(label, f"{label}: from {low:g} to {high:g}, each step a factor"),
+        )  # fmt: skip
+
+    return Control(label, start, (low, start, high), accepts, f"a number in [{low}, {high}]", widget)
+
+
+def choice(label: str, options: Sequence[Any] | Mapping[str, Any], value: Any) -> Control:
+    """One of some options; a mapping gives each value the words it is shown as.
+
+    Raises: TypeError, ValueError (fewer than two options, twice the same, ``value`` not among them).
+    """
+    label = _label(label)
+    if isinstance(options, str) or not isinstance(options, (Sequence, Mapping)):
+        raise wrong(TypeError, "options", options, "a sequence, or a mapping from words to values")
+    pairs = list(options.items()) if isinstance(options, Mapping) else [(str(v), v) for v in options]
+    values = tuple(v for _, v in pairs)
+    if len(values) < 2 or any(values[i] == values[j] for i in range(len(values)) for j in range(i)):
+        raise wrong(ValueError, "options", options, "at least two different options")
+    if value not in values:
+        raise wrong(ValueError, "value", value, f"one of the options {list(values)}")
+
+    def widget() -> Any:
+        import ipywidgets
+
+        return ipywidgets.Dropdown(options=pairs, value=value, **_looks(label, f"{label}: choose one"))
+
+    return Control(label, value, values, lambda v: v in values, f"one of the options {list(values)}", widget)
+
+
+def switch(label: str, value: bool) -> Control:
+    """Something on or off. Raises: TypeError."""
+    label, start = _label(label), flag("value", value)
+
+    def widget() -> Any:
+        import ipywidgets
+
+        return ipywidgets.Checkbox(value=start, indent=False, description=label, tooltip=f"{label}: on or off")
+
+    return Control(label, start, (False, True), lambda v: isinstance(v, bool), "True or False", widget)
+
+
+def checked_controls(function: Any, controls: Mapping[str, Any], positional: int = 1) -> dict[str, Control]:
+    """The controls, if there are at most four and ``function`` takes every one of them by name, after
+    ``positional`` other arguments. Raises: TypeError, ValueError.
+    """
+    if not callable(function):
+        raise wrong(TypeError, "function", function, "a function that takes the controls' values by name")
+    if len(controls) > MOST_CONTROLS:
+        raise wrong(ValueError, "controls", sorted(controls), f"at most {MOST_CONTROLS} of them")
+    for name, control in controls.items():
+        if not isinstance(control, Control):
+            raise wrong(TypeError, name, control, "slider(...), log_slider(...), choice(...) or switch(...)")
+    try:
+        inspect.signature(function).bind(*[None] * positional, **controls)
+    except TypeError as error:
+        title = getattr(function, "__name__", "function")
+        raise TypeError(f"{title}: got the controls {sorted(controls)}, which it does not take: {error}") from None
+    return dict(controls)
+
+
+def _label(label: Any) -> str:
+    if not isinstance(label, str) or not label.strip():
+        raise wrong(TypeError if not isinstance(label, str) else ValueError, "label", label, "symbol and word")
+    return label
+
+
+def _looks(label: str, tooltip: str) -> dict[str, Any]:
+    looks: dict[str, Any] = {"description": label, "tooltip": tooltip}
+    looks["style"] = {"description_width": "11em"}
+    looks["layout"] = {"width": "min(100%, 28em)"}
+    return looks
+
+
+def _decimals(number: float) -> int:
+    text = f"{number:.6g}"
+    return len(text.split(".")[1]) if "." in text and "e" not in text else 0

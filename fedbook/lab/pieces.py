@@ -1,0 +1,42 @@
+"""The pieces that all live figures are made of: picture, sentence, button."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable
+from typing import Any
+
+
+def picture(png: bytes, height: int) -> Any:
+    """An image widget of fixed height: the page does not jump while the picture is replaced in place."""
+    import ipywidgets
+
+    layout = {"height": f"{height}px", "max_width": "100%", "object_fit": "contain", "object_position": "left top"}
+    return ipywidgets.Image(value=png, format="png", layout={**layout, "align_self": "flex-start"})
+
+
+def say(image: Any, reading: Any, sentence: str) -> None:
+    """Put the sentence under the picture, marked for screen readers, and as the picture's own title."""
+    image.tooltip = sentence
+    reading.value = f'<p role="status" aria-live="polite" style="min-height:2.6em">{html.escape(sentence)}</p>'
+
+
+def button(text: str, tooltip: str, act: Callable[[], Any], **looks: Any) -> Any:
+    """A button that calls ``act()``."""
+    import ipywidgets
+
+    made = ipywidgets.Button(description=text, tooltip=tooltip, layout={"width": "auto"}, **looks)
+    made.on_click(lambda _: act())
+    return made
+
+
+def row(*children: Any) -> Any:
+    """Widgets side by side, on more lines where the page is narrow."""
+    import ipywidgets
+
+    return ipywidgets.Box(list(children), layout={"flex_flow": "row wrap", "align_items": "center"})
+
+
+def said(error: BaseException) -> str:
+    """Kind and message of an error."""
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,48 @@
+"""Putting output into the notebook; outside IPython nothing is shown."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any
+
+WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
+
+
+def show(bundle: dict[str, Any], metadata: dict[str, Any] | None = None) -> None:
+    """Display one MIME bundle in the current cell."""
+    from IPython import get_ipython
+    from IPython.display import display
+
+    if get_ipython() is not None:
+        display(bundle, metadata=metadata or {}, raw=True)
+
+
+def show_text(text: str) -> None:
+    """Display one sentence, as plain text and as Markdown that reads the same."""
+    show({"text/plain": text, "text/markdown": re.sub(r"([\\`*_{}\[\]<>#$|~])", r"\\\1", text)})
+
+
+def show_widget(widget: Any) -> None:
+    """Display a live widget."""
+    from IPython import get_ipython
+    from IPython.display import display
+
+    if get_ipython() is not None:
+        display(widget)
+
+
+def show_static(widget: Any, png: bytes, sentence: str) -> None:
+    """Display widget view and static figure in one bundle (a page without a kernel falls back to the
+    figure), then the sentence."""
+    bundle = {"text/plain": "<interactive figure>", "image/png": base64.b64encode(png).decode()}
+    bundle[WIDGET_MIME] = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
+    show(bundle, {"image/png": {"alt": sentence}})
+    show_text(sentence)
+
+
+class Quiet:
+    """Base of what a cell may return without its repr being printed under the output."""
+
+    def _ipython_display_(self, **_: Any) -> None:
+        """Nothing: what there is to see was displayed when it was made."""

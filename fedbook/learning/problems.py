@@ -1,0 +1,171 @@
+"""Image classification on real data, split among clients: the problem that most chapters share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from fedbook import arguments, data
+from fedbook.federation.population import Federation
+from fedbook.federation.tree import Tree, first_leaf, tree_map
+from fedbook.learning.models import MODELS, Model, model
+from fedbook.partition import Partition, by_name
+from fedbook.randomness import stream
+
+OPTIONS = {
+    "iid": (),
+    "shards": ("shards_per_client",),
+    "classes": ("classes_per_client",),
+    "dirichlet": ("alpha",),
+    "quantity": ("alpha",),
+}
+
+
+@dataclass(frozen=True)
+class ImageSettings:
+    """How images are split and which model learns them.
+
+    ``partition``: iid, shards, classes, dirichlet or quantity, with ``shards_per_client``,
+    ``classes_per_client`` (S) or ``alpha`` (infinity: no skew). ``clients`` (K). ``train_samples`` and
+    ``test_samples``: how many images to use, drawn at random (0: all). ``model``: a word of
+    fedbook.learning.models. ``judge``: "test", or "validation": a tenth of the training images is held out and
+    judged on instead (for choosing settings; the test images are not touched).
+    """
+
+    partition: str = "classes"
+    clients: int = 100
+    shards_per_client: int = 2
+    classes_per_client: int = 2
+    alpha: float = 0.5
+    train_samples: int = 0
+    test_samples: int = 0
+    model: str = "mlp"
+    judge: str = "test"
+
+    def __post_init__(self):
+        arguments.one_of("partition", self.partition, OPTIONS)
+        arguments.integer("clients", self.clients, 1)
+        arguments.integer("shards_per_client", self.shards_per_client, 1)
+        arguments.integer("classes_per_client", self.classes_per_client, 1)
+        arguments.real("alpha", self.alpha, above=0.0)
+        arguments.integer("train_samples", self.train_samples, 0)
+        arguments.integer("test_samples", self.test_samples, 0)
+        arguments.one_of("model", self.model, MODELS)
+        arguments.one_of("judge", self.judge, ("test", "validation"))
+
+
+@dataclass(frozen=True)
+class ImageProblem:
+    """Images, one split a seed, and a model.
+
+    Shapes: ``x`` [N, C, H, W], ``y`` [N]; ``test_x`` [n, C, H, W], ``test_y`` [n]; one partition a seed.
+    """
+
+    name: str
+    settings: ImageSettings
+    x: Tensor
+    y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+    classes: tuple[str, ...]
+    partitions: tuple[Partition, ...]
+    model: Model
+
+    def federation(self, pooled: bool = False) -> Federation:
+        """The federation of these clients; ``pooled``: one client that holds everything."""
+        splits = [p.pooled() if pooled else p for p in self.partitions]
+        return Federation({"x": self.x, "y": self.y}, splits)
+
+    def label_counts(self) -> Tensor:
+        """[S, K, classes] number of samples of each class at each client."""
+        labels = self.y.cpu()
+        return torch.stack([p.counts(labels, len(self.classes)) for p in self.partitions])
+
+    def evaluation(self) -> Callable[[Mapping[str, Tree], Mapping[str, Tree]], dict[str, Tensor]]:
+        """``evaluate(server, clients)``: metrics [S] of the global model, or of personal ones if there is none.
+
+        Global: accuracy and mean cross-entropy on the test set. Personal: ``accuracy`` is the mean over
+        clients on test images in the client's own mixture of classes, ``accuracy_all`` the mean on all.
+        """
+
+        def evaluate(server: Mapping[str, Tree], clients: Mapping[str, Tree]) -> dict[str, Tensor]:
+            if "theta" in server:
+                hits, losses = self._judge(server["theta"])
+                return {"accuracy": hits.double().mean(-1).cpu(), "loss": losses.double().mean(-1).cpu()}
+            theta = clients["all"]["theta"]  # [S, K, ...]
+            seeds, count = first_leaf(theta).shape[:2]
+            hits, losses = self._judge(tree_map(lambda x: x.flatten(0, 1), theta))
+            onehot = torch.nn.functional.one_hot(self.test_y, len(self.classes)).double()
+            by_class = (hits.double() @ onehot / onehot.sum(0).clamp(min=1)).view(seeds, count, -1).cpu()
+            counts = self.label_counts().double()
+            own = (by_class * counts / counts.sum(-1, keepdim=True)).sum(-1).mean(1)
+            everything = hits.double().mean(-1).view(seeds, count).mean(1).cpu()
+            return {"accuracy": own, "accuracy_all": everything, "loss": losses.double().mean(-1).view(seeds, count).mean(1).cpu()}
+
+        return evaluate
+
+    def _judge(self, theta: Tree, chunk: int = 20_000) -> tuple[Tensor, Tensor]:
+        """Hits and losses [R, n] of R models on the test set; memory bounded by ``chunk`` images times models."""
+        rows, hits, losses = len(first_leaf(theta)), [], []
+        width = max(1, min(len(self.test_y), chunk // max(rows, 1)))
+        with torch.no_grad():
+            for start in range(0, len(self.test_y), width):
+                x, y = self.test_x[start : start + width], self.test_y[start : start + width]
+                logits = vmap(self.model.apply, in_dims=(0, None))(theta, x)
+                hits.append(logits.argmax(-1) == y)
+                flat = torch.nn.functional.cross_entropy(logits.flatten(0, 1), y.repeat(rows), reduction="none")
+                losses.append(flat.view(rows, -1))
+        return torch.cat(hits, 1), torch.cat(losses, 1)
+
+
+def image_problem(
+    name: str,
+    settings: ImageSettings | None = None,
+    seeds: Sequence[int] = (0,),
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    root: str | None = None,
+) -> ImageProblem:
+    """The images called ``name`` (digits, mnist, fashion_mnist, cifar10), split anew for each seed.
+
+    Pixels are scaled to [0, 1] and then shifted and scaled by the training mean and deviation.
+    Raises: TypeError, ValueError, fedbook.data.DataNotFound.
+    """
+    settings = settings or ImageSettings()
+    images = data.load(name, root=root, dtype=dtype) if name != "digits" else data.digits(dtype=dtype)
+    train, test = (images.train_x, images.train_y), (images.test_x, images.test_y)
+    if settings.judge == "validation":
+        order = torch.from_numpy(stream(0, "validation").permutation(len(train[1])))
+        held = len(order) // 10
+        test, train = tuple(v[order[:held]] for v in train), tuple(v[order[held:]] for v in train)
+    x, y = _subset(*train, settings.train_samples, "train")
+    test_x, test_y = _subset(*test, settings.test_samples, "test")
+    mean, deviation = x.mean(), x.std()
+    options = {key: getattr(settings, key) for key in OPTIONS[settings.partition]}
+    splits = tuple(by_name(settings.partition, y, settings.clients, seed, **options) for seed in seeds)
+    net = model(settings.model, tuple(x.shape[1:]), len(images.classes))
+    net.module.to(device)
+    return ImageProblem(
+        name=name,
+        settings=settings,
+        x=((x - mean) / deviation).to(device),
+        y=y.to(device),
+        test_x=((test_x - mean) / deviation).to(device),
+        test_y=test_y.to(device),
+        classes=tuple(images.classes),
+        partitions=splits,
+        model=net,
+    )
+
+
+def _subset(x: Tensor, y: Tensor, count: int, part: str) -> tuple[Tensor, Tensor]:
+    if not count:
+        return x, y
+    arguments.integer(f"{part}_samples", count, 1, len(y))
+    # the same images for every seed: repetitions differ in split, start and order, not in the data set
+    chosen = torch.from_numpy(stream(0, f"subset {part}").permutation(len(y))[:count])
+    return x[chosen], y[chosen]

@@ -1,0 +1,47 @@
+"""Clipping, Gaussian mechanisms, what they guarantee, and the ledger that adds it up over a run."""
+
+from fedbook.privacy.gaussian import (
+    calibrate,
+    exact_epsilon,
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_mu,
+    gaussian_rdp,
+    gaussian_rdp_epsilon,
+    privacy_loss_curve,
+    randomised_response_epsilon,
+    rdp_to_epsilon,
+)
+from fedbook.privacy.ledger import PrivacyLedger
+from fedbook.privacy.mechanisms import (
+    ClientGaussian,
+    Clip,
+    clip,
+    gaussian_noise,
+    release_sum,
+    row_norm,
+    sum_sensitivity,
+)
+from fedbook.privacy.release import Release
+
+__all__ = [
+    "ClientGaussian",
+    "Clip",
+    "PrivacyLedger",
+    "Release",
+    "calibrate",
+    "clip",
+    "exact_epsilon",
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "gaussian_mu",
+    "gaussian_noise",
+    "gaussian_rdp",
+    "gaussian_rdp_epsilon",
+    "privacy_loss_curve",
+    "randomised_response_epsilon",
+    "rdp_to_epsilon",
+    "release_sum",
+    "row_norm",
+    "sum_sensitivity",
+]
