@@ -64,6 +64,7 @@ def _parser() -> Parser:
     comparing.add_argument("--seeds", type=int, default=3)
     comparing.add_argument("--vary", action="append", default=[], metavar="KEY=V1,V2", help="an axis of the table")
     comparing.add_argument("--tune", action="append", default=[], metavar="KEY=V1,V2", help="chosen on held-out data")
+    comparing.add_argument("--tune-set", action="append", default=[], metavar="KEY=VALUE", help="changes while tuning")
     comparing.add_argument("--out", type=Path, help="folder for compare.json and compare.png")
     comparing.set_defaults(call=_compare)
 
@@ -161,13 +162,15 @@ def _compare(options: argparse.Namespace) -> int:
         changes = _pairs("--set", options.changes)
         vary = {key: text.split(",") for key, text in _pairs("--vary", options.vary).items()}
         tune = {key: text.split(",") for key, text in _pairs("--tune", options.tune).items()}
+        shorter = _pairs("--tune-set", options.tune_set)
         for method in methods:  # all names and values are checked before the first run
             for point in experiment.grid(vary | tune):
                 experiment.plan(paper, method, options.problem, options.profile, changes | point, (0,), options.device)
+            experiment.plan(paper, method, options.problem, options.profile, changes | shorter, (0,), options.device)
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error
     table = experiment.compare(
-        paper, methods, options.problem, options.profile, changes, options.seeds, vary, tune or None, options.device
+        paper, methods, options.problem, options.profile, changes, options.seeds, vary, tune or None, shorter, options.device
     )
     print(experiment.as_text(table))
     if options.out is not None:

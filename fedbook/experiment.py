@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -151,20 +152,21 @@ def compare(
     seeds: int = 3,
     vary: Mapping[str, Sequence[Any]] | None = None,
     tune: Mapping[str, Sequence[Any]] | None = None,
+    tune_changes: Mapping[str, Any] | None = None,
     device: str = "auto",
 ) -> dict[str, Any]:
     """A table: every method at every value of ``vary``, over ``seeds`` repetitions.
 
     ``tune``: each method at each place of the table gets the same grid; the setting with the best mean metric on
     held-out training images, with seeds that are not reported, is the one reported (settings with
-    ``judge="validation"``). The result holds all that is needed to repeat a cell.
+    ``judge="validation"``); ``tune_changes`` shortens those trials. The result holds all that is needed to repeat a cell.
     """
     count = arguments.integer("seeds", seeds, 1)
     cells = []
     for varied in grid(vary or {}):
         for method in methods:
             base = dict(changes or {}) | varied
-            tried = _tune(paper, method, problem, profile, base, tune, device) if tune else []
+            tried = _tune(paper, method, problem, profile, base | dict(tune_changes or {}), tune, device) if tune else []
             best = max(tried, key=lambda entry: entry["mean"])["settings"] if tried else {}
             chosen = plan(paper, method, problem, profile, base | best, range(count), device)
             rounds, seconds = execute(chosen.rounds(), label=" ".join([method, *(f"{k}={v}" for k, v in varied.items())]))
@@ -177,6 +179,7 @@ def compare(
         {
             "paper": paper.name, "problem": used.problem, "profile": profile, "metric": paper.metric,
             "settings": used.settings(), "seeds": count, "device": used.device, "torch": torch.__version__.split("+")[0],
+            "commit": commit(), "tuning": {"grid": dict(tune or {}), "changes": dict(tune_changes or {}), "seeds": [1000, 1001]},
             "cells": cells,
         }
     )  # fmt: skip
@@ -191,6 +194,19 @@ def _tune(paper, method, problem, profile, base, tune, device) -> list[dict[str,
         score = float(values.mean()) if bool(torch.isfinite(values).all()) else float("-inf")
         tried.append({"settings": setting, "mean": score})
     return tried
+
+
+def commit() -> str | None:
+    """The commit of the checkout this package runs from (None elsewhere), with "+" for uncommitted changes."""
+    folder = Path(__file__).parent
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "--", ".") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def grid(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:

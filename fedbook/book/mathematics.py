@@ -180,10 +180,11 @@ def _letters(one: Element) -> None:
     if one.tag == "mtext":
         one.set("style", TEXT_STYLE.get(variant, ""))
     elif variant in ALPHABETS:
-        one.text = "".join(_styled(letter, variant) for letter in one.text or "")
+        one.text = "".join(styled(letter, variant) for letter in one.text or "")
 
 
-def _styled(letter: str, variant: str) -> str:
+def styled(letter: str, variant: str) -> str:
+    """The letter of Unicode's alphabet ``variant``; the same one where that alphabet has none."""
     if letter in EARLIER.get(variant, {}):
         return EARLIER[variant][letter]
     capitals, small, digits, greek_capitals, greek_small = ALPHABETS[variant]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -65,7 +64,7 @@ def widget_problems(notebook: Any) -> list[str]:
 
 
 def records(notebook: Any) -> tuple[dict[str, Any], list[str]]:
-    """All recorded values by name, and what is wrong with them (a name twice, NaN or infinity)."""
+    """All recorded values by name, and the names that were recorded twice."""
     values: dict[str, Any] = {}
     problems = []
     for number, cell in numbered(notebook):
@@ -73,8 +72,6 @@ def records(notebook: Any) -> tuple[dict[str, Any], list[str]]:
             for name, value in _recorded(output.get("data", {}).get(RECORD)).items():
                 if name in values:
                     problems.append(f"{place(number, cell)}: {name!r} is recorded twice")
-                if not _finite(value):
-                    problems.append(f"{place(number, cell)}: {name!r} is recorded as {value}, not a finite number")
                 values[name] = value
     return values, problems
 
@@ -83,14 +80,6 @@ def _recorded(data: Any) -> dict[str, Any]:
     if isinstance(data, str):
         data = json.loads(data)
     return dict(data or {})
-
-
-def _finite(value: Any) -> bool:
-    if isinstance(value, dict):
-        return all(_finite(one) for one in value.values())
-    if isinstance(value, (list, tuple)):
-        return all(_finite(one) for one in value)
-    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _bad(output: Any) -> Iterator[str]:

@@ -155,7 +155,7 @@ def run_all(
 
     with ThreadPoolExecutor(jobs) as pool:
         reports = list(pool.map(one, chapters))
-    write_reports(out, reports)
+    write_reports(out, (read_reports(out) | {report.name: report for report in reports}).values())
     return reports
 
 

@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from fedbook import arguments
 from fedbook.data.errors import BrokenFile
 
 UNSIGNED_BYTE = 0x08
@@ -30,9 +31,11 @@ def read_idx(path: str | Path, shape: Sequence[int | None], limit: int = LIMIT) 
 
     Shapes: ``shape`` is what is expected, ``None`` for "any size"; the result has that many axes.
     ``limit``: the most bytes of content that are accepted.
-    Raises: BrokenFile (a ``ValueError``; names the file and what is wrong), FileNotFoundError.
+    Raises: BrokenFile (a ``ValueError``; names the file and what is wrong), FileNotFoundError; TypeError, ValueError
+    (an argument).
     """
-    path = Path(path)
+    path, limit = Path(path), arguments.integer("limit", limit, 0)
+    shape = [None if size is None else arguments.integer("shape", size, 0) for size in shape]
     with path.open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
         file.seek(0)
@@ -49,10 +52,11 @@ def write_idx(path: str | Path, array: np.ndarray) -> None:
     """Writes unsigned bytes as a gzip-packed idx file: level 9, no name and no time in it.
 
     The same array gives the same bytes on every machine with the same zlib.
-    Raises: TypeError unless ``array`` holds unsigned bytes.
+    Raises: TypeError unless ``array`` is a NumPy array of unsigned bytes.
     """
-    if array.dtype != np.uint8:
-        raise TypeError(f"array: got dtype {array.dtype}; allowed is uint8")
+    if not isinstance(array, np.ndarray) or array.dtype != np.uint8:
+        given = getattr(array, "dtype", type(array).__name__)
+        raise TypeError(f"array: got {given}; allowed is a NumPy array of uint8")
     head = struct.pack(">HBB", 0, UNSIGNED_BYTE, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape)
     with Path(path).open("wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
         packed.write(head + np.ascontiguousarray(array).tobytes())

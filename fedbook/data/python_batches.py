@@ -48,9 +48,14 @@ def read_python_batch(
     Shapes: ``data`` uint8 ``[rows, columns]``; each label list int64 ``[rows]``.
     ``labels`` names each list and its number of classes: ``{"labels": 10}`` (CIFAR-10, the default),
     ``{"fine_labels": 100, "coarse_labels": 20}`` (CIFAR-100, whose training file has 50,000 rows).
-    Raises: BrokenFile (a ``ValueError``; names the file and what is wrong), FileNotFoundError.
+    Raises: BrokenFile (a ``ValueError``; names the file and what is wrong), FileNotFoundError; TypeError, ValueError
+    (an argument).
     """
+    rows, columns = arguments.integer("rows", rows, 1), arguments.integer("columns", columns, 1)
     labels = {"labels": 10} if labels is None else labels
+    if not isinstance(labels, Mapping) or not all(isinstance(key, str) for key in labels):
+        raise arguments.wrong(TypeError, "labels", labels, "a dictionary: name of a list -> number of classes")
+    labels = {key: arguments.integer(f"labels[{key!r}]", classes, 1) for key, classes in labels.items()}
     batch = read_plain_pickle(path, max_bytes=rows * (columns + 64) + 65_536, max_steps=8 * rows + 1_000)
     missing = [key for key in ("data", *labels) if key not in batch]
     if missing:
@@ -68,9 +73,11 @@ def read_plain_pickle(path: str | Path, *, max_bytes: int, max_steps: int) -> di
     """The dictionary in a pickle of plain values and byte arrays; keys as text, Python 2 texts as ``bytes``.
 
     Arrays come as ``Array`` (their ``value`` is the uint8 array). Nothing the file says is ever executed.
-    Raises: BrokenFile, FileNotFoundError.
+    Raises: BrokenFile, FileNotFoundError; TypeError, ValueError (an argument).
     """
     path = Path(path)
+    max_bytes = arguments.integer("max_bytes", max_bytes, 1)
+    max_steps = arguments.integer("max_steps", max_steps, 1)
     with path.open("rb") as file:
         program = file.read(max_bytes + 1)
     if len(program) > max_bytes:

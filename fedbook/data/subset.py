@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedbook import arguments
 from fedbook.randomness import stream
 
 SPLITS = {"train": (60_000, 2_000), "t10k": (10_000, 500)}  # rows of the full set, rows a class of the subset
@@ -16,8 +17,12 @@ def subset_rows(labels: np.ndarray, per_class: int, split: str) -> np.ndarray:
     Each class has its own stream ``(0, "fashion_mnist <split>", client=class)``; the rows with the smallest raw
     64-bit numbers are kept. NumPy promises the raw numbers of a bit generator for good, not what its
     ``permutation`` makes of them.
-    Raises: ValueError if a class has too few rows.
+    Raises: ValueError if a class has too few rows; TypeError, ValueError (an argument).
     """
+    per_class = arguments.integer("per_class", per_class, 1)
+    if not isinstance(labels, np.ndarray) or labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise arguments.wrong(TypeError, "labels", labels, "a NumPy array of whole numbers with one axis")
+    arguments.one_of("split", split, SPLITS)
     kept = []
     for label in range(10):
         rows = np.flatnonzero(labels == label)

@@ -156,10 +156,13 @@ class Rounds:
         """Run the next round and return its record (the set-up must be done; iterate for that)."""
         t, begun = self.t, time.perf_counter()
         self.simulator.open_round(t)
+        ledgers = [ledger.state() for ledger in self.privacy]
         try:
             self.server = drive(self.algorithm.round(self.server, self._turn(t)), self._deliver)
         except BaseException:  # an interrupted round leaves no trace: neither here nor in the checkpoint
             self.simulator.roll_back()
+            if None not in self.noise_seeds:  # fresh noise from the system would be a second release: that stays counted
+                self.privacy = [PrivacyLedger.from_state(state) for state in ledgers]
             raise
         seconds = time.perf_counter() - begun
         due = self.evaluate is not None and ((t + 1) % self.every == 0 or t + 1 == self.total)

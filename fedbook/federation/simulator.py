@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,6 +39,7 @@ class Simulator:
         self.bytes = ByteLedger(len(self.seeds))
         self.how, self.chunk, self.t = how, chunk, -1
         self._undo: list[tuple[str, Tensor, Tensor, Tree]] = []  # old rows of client state written this round
+        self._bytes_before = self.bytes.state()
         self.trace: dict[str, list[tuple[Tensor, Tensor]]] = {}  # name -> (federation, value) of each row
         self.cohort_sizes = [0] * len(self.seeds)
 
@@ -45,6 +47,7 @@ class Simulator:
         """Begin round ``t`` (-1: the set-up): fresh byte counts and trace."""
         self.t, self.trace, self.cohort_sizes, self._undo = t, {}, [0] * len(self.seeds), []
         self.bytes.open_round()
+        self._bytes_before = copy.deepcopy(self.bytes.state())
 
     def deliver(self, exchange: Exchange) -> Uploads | Total:
         """Run one exchange and return its uploads (or their sum)."""
@@ -66,10 +69,11 @@ class Simulator:
         return uploads if exchange.reveal == "each" else Total.of(uploads, exchange.like)
 
     def roll_back(self) -> None:
-        """Undo what a broken-off round wrote into the clients' state."""
+        """Undo what a broken-off round wrote into the clients' state and the byte ledger."""
         for group, slot, member, old in reversed(self._undo):
             _put(self.clients[group], slot, member, old)
         self._undo = []
+        self.bytes.load(self._bytes_before)
 
     def _count_down(self, exchange: Exchange) -> None:
         counts = []

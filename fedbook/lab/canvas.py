@@ -48,7 +48,7 @@ class Canvas:
                 needed = _needed_room(self.figure)
                 if all(need <= room for need, room in zip(needed, self._room, strict=True)):
                     return style.quick_png(self._pixels()), sentence
-            sentence = self._fill(draw, args, values)  # again: constrained layout skips axes placed by hand
+                sentence = self._fill(draw, args, values)  # again: the layout skips axes placed by hand
             self._lay_out()
             return style.quick_png(self._pixels()), sentence
 

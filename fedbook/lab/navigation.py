@@ -12,7 +12,8 @@ SEPARATOR = " · "
 
 
 def navigation(slug: str, chapters: Sequence[Any] | None = None) -> str:
-    """Markdown for chapter ``slug``: links beside it in the folder; a chapter not yet written has no link.
+    """Markdown for the chapter with that slug (``fedsc``) or name (``01_fedsc``): links beside it in the folder. A
+    chapter not yet written is named without a link.
 
     Raises: ValueError (no such chapter).
     """
@@ -21,10 +22,10 @@ def navigation(slug: str, chapters: Sequence[Any] | None = None) -> str:
 
         chapters = CHAPTERS
     ordered = sorted(chapters, key=lambda one: one.number)
-    slugs = [one.slug for one in ordered]
-    if slug not in slugs:
-        raise wrong(ValueError, "slug", slug, "one of " + ", ".join(slugs))
-    at = slugs.index(slug)
+    places = [i for i, one in enumerate(ordered) if slug in (one.slug, one.file.removesuffix(".ipynb"))]
+    if not places:
+        raise wrong(ValueError, "slug", slug, "one of " + ", ".join(one.slug for one in ordered))
+    at = places[0]
     contents = "**contents**" if ordered[at].file == CONTENTS else f"[contents]({CONTENTS})"
     parts = [f"← {_entry(ordered[at - 1])}"] if at > 0 else []
     parts.append(contents)

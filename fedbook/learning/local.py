@@ -21,7 +21,20 @@ from fedbook import arguments
 from fedbook.federation.population import Rows
 from fedbook.federation.tree import Tree, tree_map
 
-Step = Callable[[Tree, Mapping[str, Tensor]], tuple[Tree, Tensor]]
+
+@dataclass(frozen=True)
+class Step:
+    """One local step, in its two halves.
+
+    ``direction(carry, batch) -> (direction, loss)``: pure, written for ONE client (it is vectorised over the
+    clients); gradients, perturbations, clipping and noise belong here. ``update(carry, direction)``: changes
+    ``carry`` in place, written for any number of leading axes (it gets all clients at once). The halves are
+    apart because writing new stacked parameters instead of updating them in place made a step for 50 clients
+    of a small network several times slower on a CPU.
+    """
+
+    direction: Callable[[Tree, Mapping[str, Tensor]], tuple[Tree, Tensor]]
+    update: Callable[[Tree, Tree], None]
 
 
 @dataclass(frozen=True)
@@ -81,27 +94,31 @@ def local_steps(
 ) -> tuple[Tree, Tensor]:
     """Run ``step`` for each client until its batches end; finished clients stay frozen.
 
-    ``step(carry, batch) -> (carry, loss)`` is a pure function for ONE client; batch holds its B samples
-    by name, "weight" [B] (1 real, 0 padding) and the extra draws. ``how``: "vmap" (all clients of a chunk
-    in one vectorised step) or "loop" (client after client). ``chunk`` bounds how many clients are
-    vectorised together (memory); a client's result does not depend on its chunk.
-    Shapes: leaves of ``carry`` [R, ...] to [R, ...], mean loss over a client's steps [R].
-    Memory: "vmap" holds B * chunk samples, their activations and two copies of the chunk's ``carry``.
+    A batch holds a client's B samples by name, "weight" [B] (1 real, 0 padding) and the extra draws. ``how``:
+    "vmap" (all clients of a chunk in one vectorised step) or "loop" (client after client). ``chunk`` bounds
+    how many clients are vectorised together; a client's result does not depend on its chunk.
+    Shapes: leaves of ``carry`` [R, ...] to [R, ...] (the input is not changed), mean loss over a client's
+    steps [R].
+    Memory: "vmap" holds chunk * B samples, their activations and two copies of the chunk's ``carry``.
     Raises: TypeError, ValueError.
     """
     arguments.one_of("how", how, ("vmap", "loop"))
     rows = batches.index.shape[1]
+    chunk = max(rows, 1) if chunk is None else arguments.integer("chunk", chunk, 1)
+    carry = tree_map(lambda x: x.clone(), carry)
     if rows == 0:
         return carry, torch.zeros(0)
-    width = rows if chunk is None else arguments.integer("chunk", chunk, 1)
     if how == "loop":
-        pieces = [_alone(step, carry, data, batches, r) for r in range(rows)]
-        return tree_map(lambda *x: torch.stack(x), *(c for c, _ in pieces)), torch.stack([v for _, v in pieces])
-    # clients of similar length share a chunk, so that few steps are spent on frozen rows
+        return carry, torch.stack([_alone(step, carry, data, batches, r) for r in range(rows)])
+    # longest first: those still active are then always the first rows, and nobody's step is computed in vain
     order = torch.argsort(batches.steps, descending=True, stable=True)
-    pieces = [_together(step, carry, data, batches, order[i : i + width]) for i in range(0, rows, width)]
+    sorted_carry = tree_map(lambda x: x[order.to(x.device)], carry)
+    losses = [
+        _together(step, tree_map(lambda x, i=i: x[i : i + chunk], sorted_carry), data, batches, order[i : i + chunk])
+        for i in range(0, rows, chunk)
+    ]
     back = torch.argsort(order)
-    return tree_map(lambda *x: torch.cat(x)[back], *(c for c, _ in pieces)), torch.cat([v for _, v in pieces])[back]
+    return tree_map(lambda x: x[back.to(x.device)], sorted_carry), torch.cat(losses)[back.to(losses[0].device)]
 
 
 def _fetch(data: Rows, batches: Batches, t: int, rows: Tensor | int) -> dict[str, Tensor]:
@@ -113,36 +130,30 @@ def _fetch(data: Rows, batches: Batches, t: int, rows: Tensor | int) -> dict[str
     return batch | {name: x[t, rows].to(device) for name, x in batches.extra.items()}
 
 
-def _together(step: Step, carry: Tree, data: Rows, batches: Batches, rows: Tensor) -> tuple[Tree, Tensor]:
-    carry = tree_map(lambda x: x[rows.to(x.device)], carry)
+def _together(step: Step, carry: Tree, data: Rows, batches: Batches, rows: Tensor) -> Tensor:
     steps = batches.steps[rows]
-    stepped, total = vmap(step), 0.0
-    for t in range(int(steps.max())):
-        new, loss = stepped(carry, _fetch(data, batches, t, rows))
-        active = steps > t
-        if bool(active.all()):
-            carry = new
-        else:
-            mask = active.to(loss.device)
-            carry = tree_map(lambda a, b, mask=mask: _where(mask, a, b), new, carry)
-            loss = torch.where(mask, loss, 0)
-        total = total + loss
-    if not isinstance(total, Tensor):
-        return carry, torch.zeros(len(rows))
-    return carry, total / steps.clamp(min=1).to(total)
+    direction, total = vmap(step.direction), None
+    for t in range(int(steps[0])):
+        active = int((steps > t).sum())
+        now = tree_map(lambda x, active=active: x[:active], carry)
+        move, loss = direction(now, _fetch(data, batches, t, rows[:active]))
+        step.update(now, move)
+        if total is None:
+            total = torch.zeros(len(rows), dtype=loss.dtype, device=loss.device)
+        total[:active] += loss
+    if total is None:
+        return torch.zeros(len(rows))
+    return total / steps.clamp(min=1).to(total)
 
 
-def _where(mask: Tensor, new: Tensor, old: Tensor) -> Tensor:
-    return torch.where(mask.view(-1, *[1] * (new.ndim - 1)), new, old)
-
-
-def _alone(step: Step, carry: Tree, data: Rows, batches: Batches, r: int) -> tuple[Tree, Tensor]:
-    carry = tree_map(lambda x: x[r], carry)
+def _alone(step: Step, carry: Tree, data: Rows, batches: Batches, r: int) -> Tensor:
+    own = tree_map(lambda x: x[r], carry)  # views: the update writes into the stack
     losses = []
     for t in range(int(batches.steps[r])):
-        carry, loss = step(carry, _fetch(data, batches, t, r))
+        move, loss = step.direction(own, _fetch(data, batches, t, r))
+        step.update(own, move)
         losses.append(loss)
-    return carry, torch.stack(losses).mean() if losses else torch.zeros(())
+    return torch.stack(losses).mean() if losses else torch.zeros(())
 
 
 def sgd(
@@ -154,17 +165,20 @@ def sgd(
     momentum 0 needs no velocity.
     """
 
-    def step(carry: Tree, batch: Mapping[str, Tensor]) -> tuple[Tree, Tensor]:
-        theta = carry["theta"]
-        grads, value = grad_and_value(loss)(theta, batch)
-        if weight_decay:
-            grads = tree_map(lambda g, p: g + weight_decay * p, grads, theta)
-        if not momentum:
-            return {"theta": tree_map(lambda p, g: p - lr * g, theta, grads)}, value
-        velocity = tree_map(lambda v, g: momentum * v + g, carry["velocity"], grads)
-        return {"theta": tree_map(lambda p, v: p - lr * v, theta, velocity), "velocity": velocity}, value
+    def direction(carry: Tree, batch: Mapping[str, Tensor]) -> tuple[Tree, Tensor]:
+        return grad_and_value(loss)(carry["theta"], batch)
 
-    return step
+    def update(carry: Tree, grads: Tree) -> None:
+        tree_map(move, carry["theta"], grads, carry["velocity"] if momentum else grads)
+
+    def move(p: Tensor, g: Tensor, v: Tensor) -> None:
+        if weight_decay:
+            g.add_(p, alpha=weight_decay)
+        if momentum:
+            v.mul_(momentum).add_(g)
+        p.sub_(v, alpha=lr)  # without momentum v is g
+
+    return Step(direction, update)
 
 
 @lru_cache

@@ -22,6 +22,7 @@ class Probe:
     in); ``classes`` [C] the labels they stand for.
     ``loss``: the minimised objective. ``gradient_norm``: its largest partial derivative at the end, in the
     centred and scaled features in which it was minimised. ``converged``: whether that is within tolerance.
+    ``steps``: of L-BFGS and of the conjugate gradients inside Newton's steps.
     """
 
     weights: Tensor
@@ -56,10 +57,10 @@ def linear_probe(
     train_y: Tensor,
     l2: float | None = None,
     standardise: bool = False,
-    max_steps: int = 2000,
-    tolerance: float = 1e-8,
+    max_steps: int = 10_000,
+    tolerance: float = 1e-10,
 ) -> Probe:
-    """Multinomial logistic regression on frozen features, minimised by L-BFGS in float64.
+    """Multinomial logistic regression on frozen features, minimised in float64: L-BFGS, then Newton.
 
     Minimises mean_i -log softmax(W h_i + b)[y_i] + l2/2 * |W|^2 (the bias is free) over the classes
     present. This is scikit-learn's LogisticRegression(C = 1 / (N * l2)) for three classes or more; for two,
@@ -87,6 +88,8 @@ def linear_probe(
     # one common factor r changes nothing either, with the penalty divided by r^2: it makes steps well sized, and
     # with r^2 >= l2 no direction is much more curved than the others
     r = h.square().mean().clamp_min(l2).sqrt()
+    if not bool(r.isfinite()):
+        raise ValueError("train_h: got features whose squares overflow float64; allowed are smaller ones")
     weights, bias, report = _minimise(h / r, y, len(classes), l2 / r**2, max_steps, tolerance)
     if not report["converged"]:
         text = (
@@ -99,10 +102,23 @@ def linear_probe(
 
 def _minimise(h: Tensor, y: Tensor, num_classes: int, l2: Tensor, max_steps: int, tolerance: float):
     """Weights [C, D], bias [C] and the report of the minimisation."""
-    weights = h.new_zeros(num_classes, h.shape[1], requires_grad=True)
-    bias = h.new_zeros(num_classes, requires_grad=True)
+    h = torch.cat([h, h.new_ones(len(h), 1)], 1)  # the bias is the last column, [N, D+1]
+    penalty = torch.full_like(h[0], 1.0) * l2
+    penalty[-1] = 0.0
+    v, steps = _descend(h, y, h.new_zeros(num_classes, h.shape[1]), penalty, max_steps, max(tolerance, 1e-6))
+    target = torch.nn.functional.one_hot(y, num_classes).to(h.dtype)
+    v, used = _finish(h, target, v, penalty, max_steps - steps, tolerance)
+    steepest = float(_gradient(h, target, v, penalty)[0].abs().max())
+    loss = float(torch.nn.functional.cross_entropy(h @ v.T, y) + (penalty * v.square()).sum() / 2)
+    report = {"loss": loss, "gradient_norm": steepest, "steps": steps + used, "converged": steepest <= tolerance}
+    return v[:, :-1], v[:, -1], report
+
+
+def _descend(h: Tensor, y: Tensor, v: Tensor, penalty: Tensor, max_steps: int, tolerance: float) -> tuple[Tensor, int]:
+    """L-BFGS from ``v`` [C, D+1]. Its line search compares losses, so rounding stops it at gradients near 1e-8."""
+    v.requires_grad_()
     optimiser = torch.optim.LBFGS(
-        [weights, bias],
+        [v],
         max_iter=max_steps,
         max_eval=5 * max_steps,
         tolerance_grad=tolerance,
@@ -113,17 +129,54 @@ def _minimise(h: Tensor, y: Tensor, num_classes: int, l2: Tensor, max_steps: int
 
     def objective() -> Tensor:
         optimiser.zero_grad()
-        loss = torch.nn.functional.cross_entropy(h @ weights.T + bias, y) + l2 / 2 * weights.square().sum()
+        loss = torch.nn.functional.cross_entropy(h @ v.T, y) + (penalty * v.square()).sum() / 2
         loss.backward()
         return loss
 
     with torch.enable_grad():
         optimiser.step(objective)
-        loss = float(objective().detach())
-    steepest = float(torch.maximum(weights.grad.abs().max(), bias.grad.abs().max()))
-    steps = optimiser.state[weights]["n_iter"]
-    report = {"loss": loss, "gradient_norm": steepest, "steps": steps, "converged": steepest <= tolerance}
-    return weights.detach(), bias.detach(), report
+    return v.detach(), optimiser.state[v]["n_iter"]
+
+
+def _finish(h: Tensor, target: Tensor, v: Tensor, penalty: Tensor, max_steps: int, tolerance: float):
+    """Newton's method near the minimum; a step is halved until the gradient's length falls. ``v`` and CG steps used."""
+    gradient, p = _gradient(h, target, v, penalty)
+    steps = 0
+    while bool(gradient.abs().max() > tolerance) and steps < max_steps:
+        direction, used = _solve(h, p, penalty, gradient, max_steps - steps)
+        steps += used
+        for halving in range(30):
+            trial = v - direction * 0.5**halving
+            slope, p_trial = _gradient(h, target, trial, penalty)
+            if bool(slope.norm() < gradient.norm()):
+                break
+        else:
+            return v, steps
+        v, gradient, p = trial, slope, p_trial
+    return v, steps
+
+
+def _gradient(h: Tensor, target: Tensor, v: Tensor, penalty: Tensor) -> tuple[Tensor, Tensor]:
+    """[C, D+1] gradient of the objective and [N, C] probabilities."""
+    p = (h @ v.T).softmax(1)
+    return (p - target).T @ h / len(h) + penalty * v, p
+
+
+def _solve(h: Tensor, p: Tensor, penalty: Tensor, gradient: Tensor, max_steps: int) -> tuple[Tensor, int]:
+    """Conjugate gradients for Hessian @ x = gradient, to a thousandth of the gradient's length."""
+    x, r = torch.zeros_like(gradient), gradient
+    d, square, steps = r, r.square().sum(), 0
+    while steps < max_steps:
+        steps += 1
+        s = p * (h @ d.T)  # the softmax's Hessian is diag(p) - p p^T for each sample
+        product = (s - p * s.sum(1, keepdim=True)).T @ h / len(h) + penalty * d
+        alpha = square / (d * product).sum()
+        x, r = x + alpha * d, r - alpha * product
+        last, square = square, r.square().sum()
+        if bool(square <= 1e-6 * gradient.square().sum()):
+            break
+        d = r + square / last * d
+    return x, steps
 
 
 def few_labels(labels: Tensor, per_class: int, seed: int) -> Tensor:

@@ -33,7 +33,8 @@ class ImageSettings:
     ``classes_per_client`` (S) or ``alpha`` (infinity: no skew). ``clients`` (K). ``train_samples`` and
     ``test_samples``: how many images to use, drawn at random (0: all). ``model``: a word of
     fedbook.learning.models. ``judge``: "test", or "validation": a tenth of the training images is held out and
-    judged on instead (for choosing settings; the test images are not touched).
+    judged on instead (for choosing settings; the test images are not touched). ``evaluate_every``: rounds
+    between evaluations (0: about 25 evaluations a run).
     """
 
     partition: str = "classes"
@@ -45,6 +46,7 @@ class ImageSettings:
     test_samples: int = 0
     model: str = "mlp"
     judge: str = "test"
+    evaluate_every: int = 0
 
     def __post_init__(self):
         arguments.one_of("partition", self.partition, OPTIONS)
@@ -56,6 +58,7 @@ class ImageSettings:
         arguments.integer("test_samples", self.test_samples, 0)
         arguments.one_of("model", self.model, MODELS)
         arguments.one_of("judge", self.judge, ("test", "validation"))
+        arguments.integer("evaluate_every", self.evaluate_every, 0)
 
 
 @dataclass(frozen=True)

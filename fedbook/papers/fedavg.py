@@ -195,7 +195,7 @@ def build(
     config = chosen[Config]
     method_algorithm = algorithm(method, config, images.model)
     federation = images.federation(pooled=method == "central")
-    every = max(1, config.rounds // 25)
+    every = settings["evaluate_every"] or max(1, config.rounds // 25)
     return Rounds(
         method_algorithm, federation, config.rounds, seeds=seeds, evaluate=images.evaluation(), every=every, **options
     )

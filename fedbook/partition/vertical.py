@@ -63,8 +63,10 @@ def split_columns(features: Tensor, blocks: Sequence[Tensor]) -> list[Tensor]:
     arguments.tensor("features", features)
     if features.ndim < 2:
         raise arguments.wrong(ValueError, "features", features, "[N, ..., D]")
-    # blocks are a partition of columns, so Partition knows how to check them
-    checked = Partition.from_lists(blocks).check(features.shape[-1])
+    try:  # blocks are a partition of columns, so Partition knows how to check them
+        checked = Partition.from_lists(blocks).check(features.shape[-1])
+    except (TypeError, ValueError) as problem:
+        raise type(problem)(f"blocks: {problem} (rows stand for columns, clients for parties)") from None
     return [features[..., block.to(features.device)] for block in checked.lists()]
 
 

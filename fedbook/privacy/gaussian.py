@@ -214,7 +214,7 @@ def _log_delta(epsilon: float, mu: float) -> float:
     x = epsilon / mu - 0.5 * mu
     if mu > 1e7:  # here the rounding of x matters: round towards the larger delta
         x -= 1e-15 * max(mu, epsilon / mu)
-    if math.isinf(x):
+    if x > 1e150:
         return -math.inf
     if mu < 1e-3 * (1 + max(x, 0.0)):  # R(x) - R(y) cancels: Simpson's rule on its derivative, error (mu/(1+x))^4
         slope = (_mills_slope(x) + 4 * _mills_slope(x + 0.5 * mu) + _mills_slope(x + mu)) / 6
@@ -227,12 +227,11 @@ def _log_delta(epsilon: float, mu: float) -> float:
 
 
 def _mills_slope(t: float) -> float:
-    """-R'(t) = 1 - t R(t) of Mills' ratio R; from its series where the difference would cancel."""
+    """-R'(t) = 1 - t R(t) of Mills' ratio R; its upper bound 1 / (1 + t^2) where the difference would cancel."""
     from scipy.special import erfcx
 
-    if t > 200:
-        square = 1 / (t * t) if t < 1e150 else 1e-300
-        return square * (1 - 3 * square + 15 * square * square)
+    if t > 200:  # delta is below 1e-8000 here
+        return 1 / (1 + t * t)
     return 1 - t * math.sqrt(math.pi / 2) * float(erfcx(t / math.sqrt(2)))
 
 

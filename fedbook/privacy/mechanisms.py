@@ -29,8 +29,7 @@ def clip(update: Mapping[str, Tensor], bound: float) -> tuple[dict[str, Tensor],
     Source: DP2-FedSAM, section on clipping: clip(x, C) = x min(1, C / |x|).
     """
     bound = arguments.real("bound", bound, above=0.0, infinite=True)
-    rows = _rows("update", update)
-    norm = row_norm(update)
+    rows, norm = _row_norm("update", update)
     coarsest = max(torch.finfo(leaf.dtype).eps for leaf in update.values())
     factor = torch.where(norm > bound, bound * (1 - 2 * coarsest) / norm, torch.ones_like(norm))
     clipped = {
@@ -45,12 +44,7 @@ def row_norm(update: Mapping[str, Tensor]) -> Tensor:
 
     Shapes: name -> [R, ...]; returns [R] float64. Raises: TypeError, ValueError.
     """
-    rows = _rows("update", update)
-    squares = None
-    for name in sorted(update):
-        part = torch.linalg.vector_norm(update[name].reshape(rows, -1), dim=1, dtype=torch.float64).square()
-        squares = part if squares is None else squares + part.to(squares.device)
-    return squares.sqrt()
+    return _row_norm("update", update)[1]
 
 
 def gaussian_noise(like: Mapping[str, Tensor], std: float, rng: np.random.Generator) -> dict[str, Tensor]:
@@ -60,7 +54,7 @@ def gaussian_noise(like: Mapping[str, Tensor], std: float, rng: np.random.Genera
     Shapes: name -> any shape, kept with dtype and device. Raises: TypeError, ValueError.
     """
     std = arguments.real("std", std, 0.0)
-    _named_floats("like", like)
+    _named_floats("like", like, finite=False)  # only the form of it matters
     drawn = {
         name: randomness.normal(tuple(like[name].shape), _generator("rng", rng), like[name]) for name in sorted(like)
     }
@@ -80,6 +74,7 @@ def release_sum(
     """
     bound = arguments.real("bound", bound, above=0.0)
     noise_multiplier = arguments.real("noise_multiplier", noise_multiplier, 0.0)
+    _named_floats("total", total)
     noise = gaussian_noise(total, bound * noise_multiplier, rng)
     return {name: leaf + noise[name] for name, leaf in total.items()}
 
@@ -137,9 +132,21 @@ class ClientGaussian:
         return {name: leaf + noise[name] for name, leaf in message.items()}, {"noise_norm": row_norm(noise)}
 
 
-def _rows(name: str, message: Mapping[str, Tensor]) -> int:
+def _row_norm(name: str, message: Mapping[str, Tensor]) -> tuple[int, Tensor]:
+    """The number of rows and their norms; NaN and infinite entries are looked for only where a norm shows them."""
+    rows, squares = _rows(name, message, finite=False), None
+    for key in sorted(message):
+        flat = message[key].reshape(rows, message[key].shape[1:].numel())  # -1 is ambiguous for no rows
+        part = torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64).square()
+        squares = part if squares is None else squares + part.to(squares.device)
+    if not bool(torch.isfinite(squares).all()):  # huge finite entries may overflow: they are clipped to zero
+        _named_floats(name, message)
+    return rows, squares.sqrt()
+
+
+def _rows(name: str, message: Mapping[str, Tensor], finite: bool = True) -> int:
     """The common number of rows R of all tensors."""
-    _named_floats(name, message)
+    _named_floats(name, message, finite)
     shapes = {key: tuple(leaf.shape) for key, leaf in message.items()}
     counts = {shape[0] if shape else None for shape in shapes.values()}
     if len(counts) != 1 or None in counts:
@@ -147,7 +154,7 @@ def _rows(name: str, message: Mapping[str, Tensor]) -> int:
     return counts.pop()
 
 
-def _named_floats(name: str, message: Mapping[str, Tensor]) -> None:
+def _named_floats(name: str, message: Mapping[str, Tensor], finite: bool = True) -> None:
     if not isinstance(message, Mapping):
         raise arguments.wrong(TypeError, name, message, "a dictionary from names to tensors")
     if not message:
@@ -155,7 +162,7 @@ def _named_floats(name: str, message: Mapping[str, Tensor]) -> None:
     for key, leaf in message.items():
         if not isinstance(key, str):
             raise arguments.wrong(TypeError, f"{name}'s name", key, "a word")
-        arguments.tensor(f"{name}[{key!r}]", leaf, kind="float")
+        arguments.tensor(f"{name}[{key!r}]", leaf, kind="float", finite=finite)
 
 
 def _generator(name: str, rng: np.random.Generator) -> np.random.Generator:

@@ -130,7 +130,7 @@ def test_bad_arguments_are_named():
     with pytest.raises(ValueError, match="client without samples"):
         epochs(empty, streams(), 1, 4)
     with pytest.raises(ValueError, match="how.*loop, vmap"):
-        local_steps(lambda c, b: (c, 0), {}, data, epochs(data, streams(), 1, 4), how="ray")
+        local_steps(None, {}, data, epochs(data, streams(), 1, 4), how="ray")
     for bad, word in (((("resnet"), (1, 8, 8), 4), "model"), (("cnn", (1, 3, 3), 4), "shape"), (("mlp", (1, 8, 8), 1), "classes")):
         with pytest.raises(ValueError, match=word):
             model(*bad)

@@ -1,0 +1,66 @@
+"""The book: its contents, the run of its chapters, their checks, and the HTML pages.
+
+``build`` runs chapters and renders them; the parts are ``contents``, ``run``, ``second_run`` (nbval),
+``check`` (structure lint), ``commit`` (rewrites the committed notebooks) and ``render``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from fedbook.book.contents import CHAPTERS, Chapter, chapter, notebooks_folder, ready_chapters
+from fedbook.book.run import ChapterReport, read_reports, run_all, run_chapter, table, write_reports
+
+__all__ = [
+    "CHAPTERS",
+    "Chapter",
+    "ChapterReport",
+    "build",
+    "chapter",
+    "notebooks_folder",
+    "ready_chapters",
+    "run_all",
+    "run_chapter",
+    "table",
+]
+
+
+def build(
+    profile: str = "quick",
+    chapters: Iterable[int | str | Chapter] | None = None,
+    out: str | Path = "build/book",
+    jobs: int = 2,
+    *,
+    root: str | Path | None = None,
+) -> list[ChapterReport]:
+    """Run the chapters (all that are ready, or those named) and render the book into ``out``.
+
+    The contents page is ``out/index.html``, the executed notebooks lie in ``out/executed``. The build is
+    good if every report is ``ok``; ``table(reports)`` is the text to print.
+    Raises: TypeError, ValueError (unknown chapter, one that is not written, unknown profile).
+    """
+    from fedbook.book.chapter_page import RenderError
+    from fedbook.book.render import render_book
+
+    wanted = ready_chapters() if chapters is None else [_ready(one) for one in chapters]
+    executed = Path(out) / "executed"
+    reports = run_all(wanted, profile, executed, jobs=jobs, root=root)
+    try:
+        render_book(executed, out, root=notebooks_folder(root))
+    except RenderError as error:
+        lines = str(error).splitlines()
+        for at, report in enumerate(reports):
+            own = tuple(line for line in lines if line.startswith(f"{report.name}: "))
+            reports[at] = replace(report, problems=report.problems + own)
+        write_reports(executed, (read_reports(executed) | {report.name: report for report in reports}).values())
+    return reports
+
+
+def _ready(one: int | str | Chapter) -> Chapter:
+    found = one if isinstance(one, Chapter) else chapter(one)
+    if not found.ready:
+        ready = ", ".join(each.name for each in ready_chapters())
+        raise ValueError(f"chapter: got {found.name!r}, which is not yet written; allowed is {ready}")
+    return found

@@ -1,0 +1,165 @@
+"""Draw functions that several chapters share. Each fills the axes it is given and returns one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from torch import Tensor
+
+from fedbook.arguments import integer, real, wrong
+from fedbook.lab import style
+
+MOST_BUBBLES = 40  # clients; with more a bubble is smaller than its own outline, and a map is drawn
+
+
+def draw_partition(ax: Axes, counts: Any, classes: Sequence[str] | None = None) -> str:
+    """Which client holds how many samples of which class: the area of a bubble is the count.
+
+    Position says the class, so no colour has to be told from another. More than 40 clients are drawn as a
+    map of shares. Shapes: ``counts`` [K, C], whole numbers.
+    Raises: TypeError, ValueError.
+    """
+    counts = _array("counts", counts, 2)
+    if (counts < 0).any() or (counts != np.floor(counts)).any() or counts.sum() == 0:
+        raise wrong(ValueError, "counts", counts.tolist(), "whole numbers of at least 0, not all 0")
+    clients, kinds = counts.shape
+    names = [str(c) for c in (range(kinds) if classes is None else classes)]
+    if len(names) != kinds:
+        raise wrong(ValueError, "classes", names, f"{kinds} names, one for each column of counts")
+    if clients <= MOST_BUBBLES:
+        _bubbles(ax, counts)
+    else:
+        _share_map(ax, counts)
+    ax.set_yticks(range(kinds), names)
+    ax.set_ylim(kinds - 0.4, -0.6)
+    ax.set_xlabel("client")
+    ax.set_ylabel("class")
+    sizes, held = counts.sum(1), (counts > 0).sum(1)
+    return (f"{clients} clients hold {_span(sizes)} samples and {_span(held)} of {kinds} classes each; "
+            f"{_count_empty(sizes)}").removesuffix("; ") + "."  # fmt: skip
+
+
+def draw_images(ax: Axes, x: Any, titles: Sequence[str] | None = None, columns: int | None = None) -> str:
+    """A mosaic of images with a title above each. Shapes: ``x`` [N, C, H, W], C = 1 or 3; float in [0, 1] or uint8.
+
+    Raises: TypeError, ValueError.
+    """
+    raw = x.dtype if hasattr(x, "dtype") else None
+    x = _array("x", x, 4)
+    x = x / 255 if str(raw).endswith("uint8") else x
+    number, channels, high, wide = x.shape
+    if channels not in (1, 3):
+        raise wrong(ValueError, "x", x.shape, "images [N, C, H, W] with C = 1 or 3")
+    if x.min() < 0 or x.max() > 1:
+        raise wrong(ValueError, "x", (float(x.min()), float(x.max())), "values in [0, 1], or uint8")
+    titles = [""] * number if titles is None else [str(title) for title in titles]
+    if len(titles) != number:
+        raise wrong(ValueError, "titles", titles, f"{number} texts, one for each image")
+    columns = min(number, 10) if columns is None else integer("columns", columns, 1)
+    rows = -(-number // columns)
+    gap, head = max(2, wide // 8), max(2, wide // 8) + (round(high * 0.45) if any(titles) else 0)
+    canvas = np.ones((rows * (high + head), columns * (wide + gap) - gap, channels))
+    for i in range(number):
+        top, left = (i // columns) * (high + head) + head, (i % columns) * (wide + gap)
+        canvas[top : top + high, left : left + wide] = x[i].transpose(1, 2, 0)
+        ax.text(left + wide / 2, top - head * 0.15, titles[i], ha="center", va="bottom", fontsize="small")
+    ax.imshow(canvas if channels == 3 else canvas[..., 0], cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    ax.set_axis_off()
+    return f"{number} images of {high} x {wide} pixels" + (f": {', '.join(titles)}." if any(titles) else ".")
+
+
+def draw_curves(
+    ax: Axes,
+    curves: Mapping[str, tuple[Any, Any]],
+    *,
+    x_label: str = "round",
+    y_label: str = "accuracy",
+    confidence: float = 0.95,
+) -> str:
+    """Curves over seeds: the mean, and Student's t interval of the mean as a band (none for one seed).
+
+    Shapes: ``curves`` maps a label to (x [T], values [S, T]).
+    Raises: TypeError, ValueError.
+    """
+    if not isinstance(curves, Mapping) or not curves:
+        raise wrong(TypeError if not isinstance(curves, Mapping) else ValueError, "curves", curves,
+                    "a mapping from a label to (x, values [S, T]), at least one")  # fmt: skip
+    confidence = real("confidence", confidence, above=0.0, below=1.0)
+    ends, rising = [], True
+    for i, (label, pair) in enumerate(curves.items()):
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise wrong(TypeError, f"curves[{label!r}]", pair, "a pair (x [T], values [S, T])")
+        x, values = _array(f"x of {label!r}", pair[0], 1), _array(f"values of {label!r}", pair[1], 2)
+        if values.shape[1] != len(x):
+            raise wrong(ValueError, f"values of {label!r}", values.shape, f"[S, T] with T = {len(x)}, as in x")
+        mean, half = _mean_and_half(values, confidence)
+        style.band(ax, x, mean, mean - half, mean + half, i, label)
+        rising = bool(mean[-1] >= mean[0]) if i == 0 else rising
+        around = f" ± {half[-1]:.2g}" if len(values) > 1 else ""
+        ends.append(f"{label} {mean[-1]:.3g}{around}")
+    ax.set_xlabel(x_label)
+    ax.set_ylabel(y_label)
+    # A corner by the first curve's direction: looking for the emptiest place takes longer than drawing.
+    ax.legend(loc="lower right" if rising else "upper right")
+    seeds = sorted({np.shape(pair[1])[0] for pair in curves.values()})
+    of = "one seed" if seeds == [1] else f"mean of {'/'.join(map(str, seeds))} seeds, {100 * confidence:g} % interval"
+    return f"At the end, {y_label}: {', '.join(ends)} ({of})."
+
+
+def _bubbles(ax: Axes, counts: np.ndarray) -> None:
+    client, kind = np.nonzero(counts)
+    held = counts[client, kind]
+    clients, kinds = counts.shape
+    place, (width, height) = ax.get_position(), ax.figure.get_size_inches() * 72  # points
+    largest = min(0.95 * place.width * width / clients, 0.9 * place.height * height / kinds, 22.0)
+    ax.scatter(client, kind, s=(largest**2) * held / counts.max(), color=style.PALETTE[0], linewidths=0)
+    ax.set_xlim(-0.7, clients - 0.3)
+    if clients <= 12:
+        ax.set_xticks(range(clients))
+
+
+def _share_map(ax: Axes, counts: np.ndarray) -> None:
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    shown = ax.imshow(shares.T, aspect="auto", cmap="cividis", vmin=0, vmax=1, interpolation="nearest")
+    ax.grid(False)
+    ax.figure.colorbar(shown, ax=ax, label="share of the client's samples")
+
+
+def _mean_and_half(values: np.ndarray, confidence: float) -> tuple[np.ndarray, np.ndarray]:
+    """Mean over seeds and half the width of its t interval. Shapes: ``values`` [S, T] -> [T], [T]."""
+    from scipy.special import stdtrit
+
+    seeds = len(values)
+    mean = values.mean(0)
+    if seeds == 1:
+        return mean, np.zeros_like(mean)
+    return mean, stdtrit(seeds - 1, (1 + confidence) / 2) * values.std(0, ddof=1) / np.sqrt(seeds)
+
+
+def _array(name: str, value: Any, ndim: int) -> np.ndarray:
+    """A tensor, array or nested list as float64 with ``ndim`` axes, finite and not empty."""
+    allowed = f"finite numbers with {ndim} axes, not empty"
+    if isinstance(value, Tensor):
+        value = value.detach().cpu().numpy() if not value.is_sparse else value.to_dense().numpy()
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise wrong(TypeError, name, value, allowed) from None
+    if array.ndim != ndim or array.size == 0:
+        raise wrong(ValueError, name, array.shape, allowed)
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name}: got NaN or infinite entries; allowed is {allowed}")
+    return array
+
+
+def _span(values: np.ndarray) -> str:
+    low, high = int(values.min()), int(values.max())
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def _count_empty(sizes: np.ndarray) -> str:
+    empty = int((sizes == 0).sum())
+    return f"{empty} of them hold nothing" if empty else ""

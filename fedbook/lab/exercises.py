@@ -1,0 +1,197 @@
+"""Exercises: ``check("00-1", answer)`` tells the learner honestly, and never raises.
+
+A chapter's module registers each exercise once: a checker, a reference solution and the wrong answers
+that learners really give, each with its hint. The hint of a known mistake is shown to whoever makes the
+same mistake, that is, whose first differing case reads the same.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import html
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedbook.arguments import wrong
+from fedbook.lab import show
+from fedbook.lab.compare import NotAttempted, short
+
+NOT_ATTEMPTED, RIGHT, WRONG = "not attempted", "right", "wrong"
+SIGNS = {NOT_ATTEMPTED: "…", RIGHT: "✓", WRONG: "✗"}
+STUB_OPERATIONS = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST", "POP_TOP"}
+
+
+@dataclass(frozen=True)
+class WrongAnswer:
+    """A mistake that learners make: ``phrase`` must stand in the verdict, ``hint`` is shown with it."""
+
+    name: str
+    answer: Any
+    phrase: str
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise: ``checker(answer)`` returns None, or one sentence that says what is wrong."""
+
+    id: str
+    checker: Callable[[Any], str | None]
+    solution: Any
+    hints: tuple[str, ...]
+    wrong_answers: tuple[WrongAnswer, ...]
+
+
+@dataclass(frozen=True)
+class Verdict(show.Quiet):
+    """What the learner is told: ``status`` is "not attempted", "right" or "wrong"."""
+
+    id: str
+    status: str
+    problem: str = ""
+    hint: str = ""
+
+    def __str__(self) -> str:
+        text = f"{SIGNS[self.status]} Exercise {self.id}: {self.status}"
+        text += f". {self.problem}" if self.problem else "."
+        return text + (f"\n  Hint: {self.hint}" if self.hint else "")
+
+
+EXERCISES: dict[str, Exercise] = {}
+
+
+def exercise(
+    id: str, *, solution: Any, hints: Sequence[str] = (), wrong_answers: Sequence[WrongAnswer] = ()
+) -> Callable[[Callable[[Any], str | None]], Callable[[Any], str | None]]:
+    """Register the decorated checker as exercise ``id``. Raises: TypeError, ValueError (registered twice)."""
+    if not isinstance(id, str) or not id:
+        raise wrong(TypeError, "id", id, 'a text like "00-1"')
+    if isinstance(hints, str):
+        raise wrong(TypeError, "hints", hints, "a sequence of texts")
+
+    def register(checker: Callable[[Any], str | None]) -> Callable[[Any], str | None]:
+        known = EXERCISES.get(id)
+        if known is not None and known.checker.__qualname__ != checker.__qualname__:  # a reload is no second one
+            raise wrong(ValueError, "id", id, "an id that no other exercise has")
+        EXERCISES[id] = Exercise(id, checker, solution, tuple(hints), tuple(wrong_answers))
+        return checker
+
+    return register
+
+
+def check(id: str, answer: Any = ...) -> Verdict:
+    """Judge ``answer`` (a value or a function) and display the verdict; whatever it is, no error leaves here.
+
+    Raises: ValueError only for an ``id`` that no exercise has, which is the author's mistake.
+    """
+    one = find(id)
+    status, problem = _judge(one, answer)
+    hint = _hint(one, problem) if status == WRONG else ""
+    verdict = Verdict(id, status, problem, hint)
+    show.show({"text/plain": str(verdict), "text/html": _html(verdict)})
+    return verdict
+
+
+def find(id: str) -> Exercise:
+    """The exercise ``id``; its chapter's module (``fedbook.lab.chapter00`` for "00-1") is imported if need be.
+
+    Raises: ValueError.
+    """
+    if id not in EXERCISES and isinstance(id, str) and id.partition("-")[0].isdigit():
+        import importlib
+
+        name = f"fedbook.lab.chapter{id.partition('-')[0]}"
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                raise
+    if id not in EXERCISES:
+        raise wrong(ValueError, "id", id, "one of " + (", ".join(sorted(EXERCISES)) or "none: nothing is registered"))
+    return EXERCISES[id]
+
+
+def solution_source(id: str) -> str:
+    """The source text of the reference solution (of a value: its repr). Raises: ValueError."""
+    solution = find(id).solution
+    return textwrap.dedent(inspect.getsource(solution)).strip() if inspect.isfunction(solution) else repr(solution)
+
+
+def details(summary: str, body: str) -> str:
+    """Markdown that folds ``body`` (Markdown too) under ``summary``; needs no program to open."""
+    return f"<details>\n<summary>{html.escape(summary, quote=False)}</summary>\n\n{body.strip()}\n\n</details>"
+
+
+def folded(id: str) -> str:
+    """The folded hints and the folded solution of an exercise, for the Markdown cell under it."""
+    one = find(id)
+    many = len(one.hints) > 1
+    parts = [details(f"Hint {i}" if many else "Hint", hint) for i, hint in enumerate(one.hints, start=1)]
+    parts.append(details("Solution", f"```python\n{solution_source(id)}\n```"))
+    return "\n\n".join(parts)
+
+
+def is_stub(answer: Any) -> bool:
+    """Whether nothing was attempted: ``...``, None, a place left ``...``, a function with an empty body."""
+    if answer is ... or answer is None:
+        return True
+    if isinstance(answer, (list, tuple)):
+        return any(part is ... for part in answer)
+    if isinstance(answer, Mapping):
+        return any(part is ... for part in answer.values())
+    if inspect.isfunction(answer):
+        steps = list(dis.get_instructions(answer))
+        constants = [step.argval for step in steps if step.opname in ("LOAD_CONST", "RETURN_CONST")]
+        return {step.opname for step in steps} <= STUB_OPERATIONS and all(c in (None, ...) for c in constants)
+    return False
+
+
+def _judge(one: Exercise, answer: Any) -> tuple[str, str]:
+    """Status and problem; every exception of the learner's code ends here."""
+    try:
+        if is_stub(answer):
+            return NOT_ATTEMPTED, ""
+        problem = one.checker(_watched(answer) if callable(answer) else answer)
+        return (RIGHT, "") if problem is None else (WRONG, str(problem))
+    except NotAttempted:
+        return NOT_ATTEMPTED, ""
+    except KeyboardInterrupt:
+        return WRONG, "It was interrupted before it came to an end."
+    except BaseException as error:  # SystemExit too: a verdict must not end the notebook
+        return WRONG, f"It could not be judged, because it raised {short(error)}."
+
+
+def _watched(function: Callable) -> Callable:
+    """The learner's function; where it returns ``...`` or raises NotImplementedError nothing was attempted."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            result = function(*args, **kwargs)
+        except NotImplementedError:
+            raise NotAttempted from None
+        if result is ...:
+            raise NotAttempted
+        return result
+
+    try:
+        return functools.wraps(function)(call)
+    except Exception:  # an object with hostile attributes
+        return call
+
+
+def _hint(one: Exercise, problem: str) -> str:
+    """The hint of the known wrong answer with the same problem, else nothing."""
+    for known in one.wrong_answers:
+        if known.hint and _judge(one, known.answer) == (WRONG, problem):
+            return known.hint
+    return ""
+
+
+def _html(verdict: Verdict) -> str:
+    colour = {NOT_ATTEMPTED: "#595959", RIGHT: "#00664B", WRONG: "#A34700"}[verdict.status]
+    text = "<br>".join(html.escape(line.strip()) for line in str(verdict).split("\n"))
+    return f'<div role="status" style="border-left:4px solid {colour};padding:.3em .8em">{text}</div>'

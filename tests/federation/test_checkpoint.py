@@ -1,0 +1,102 @@
+"""Checkpoints: refused by name of what differs, never half written, never a door for code."""
+
+import os
+import pickle
+
+import pytest
+import torch
+
+from fedbook.federation import CheckpointError, Federation, Rounds
+from fedbook.federation import checkpoint as files
+from fedbook.learning.models import model
+from fedbook.papers.fedavg import Config, FedAvg
+from fedbook.partition import iid
+from fedbook.randomness import normal, stream
+
+
+def rounds(path=None, seeds=(0,), total=3, clients=4, shift=0.0, resume=True, **config):
+    x, y = normal((40, 1, 8, 8), stream(0, "x")).float() + shift, torch.arange(40) % 4
+    settings = Config(**({"batch_size": 5, "lr": 0.1} | config))
+    federation = Federation({"x": x, "y": y}, iid(40, clients, 0))
+    return Rounds(FedAvg(settings, model("linear", (1, 8, 8), 4)), federation, total, seeds=seeds, path=path, resume=resume)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"lr": 0.2}, "fedavg.lr"),
+        ({"local_epochs": 3}, "fedavg.local_epochs"),
+        ({"seeds": (1,)}, "seeds"),
+        ({"clients": 5}, "data"),
+        ({"shift": 1.0}, "data"),
+    ],
+)
+def test_another_configuration_is_refused_by_name(tmp_path, change, word):
+    path = tmp_path / "run.pt"
+    list(rounds(path))
+    with pytest.raises(CheckpointError, match=word) as caught:
+        rounds(path, **change)
+    others = {"fedavg.lr", "fedavg.local_epochs", "seeds", "data"} - {word} - ({"noise_seeds"} if word == "seeds" else set())
+    assert not any(f"{other} (" in str(caught.value).replace("noise_seeds (", "") for other in others)
+
+
+def test_a_run_can_be_prolonged(tmp_path):
+    path = tmp_path / "run.pt"
+    list(rounds(path, total=2))
+    longer = rounds(path, total=5)
+    assert longer.t == 2
+    list(longer)
+    whole = rounds(total=5)
+    list(whole)
+    assert longer.history == whole.history
+    assert all(torch.equal(longer.server["theta"][k], whole.server["theta"][k]) for k in whole.server["theta"])
+
+
+def test_without_resume_a_run_starts_anew(tmp_path):
+    path = tmp_path / "run.pt"
+    list(rounds(path))
+    assert rounds(path, resume=False).t == -1
+
+
+def test_damaged_and_foreign_files(tmp_path):
+    path = tmp_path / "run.pt"
+    list(rounds(path))
+    whole = path.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", b"not a checkpoint", pickle.dumps({"format": 1})):
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match=r"run\.pt"):
+            files.load(path)
+    torch.save({"format": 99}, path)
+    with pytest.raises(CheckpointError, match="format"):
+        files.load(path)
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        files.load(tmp_path / "missing.pt")
+
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, ("evil-was-here",)
+
+
+def test_a_checkpoint_cannot_run_code(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"format": 1, "server": Evil()}, "evil.pt")
+    with pytest.raises(CheckpointError):
+        files.load("evil.pt")
+    assert not (tmp_path / "evil-was-here").exists()
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "run.pt"
+    list(rounds(path))
+    before = path.read_bytes()
+
+    def broken(state, file):
+        file.write(b"half of it")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(torch, "save", broken)
+    with pytest.raises(OSError, match="disk full"):
+        files.save(path, {"x": torch.zeros(3)})
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["run.pt"]

@@ -1,0 +1,308 @@
+"""The privacy ledger: one sound figure, whatever was recorded, and the same after a checkpoint."""
+
+import io
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedbook import privacy
+from fedbook.privacy.release import TRUST
+
+CENTRAL = privacy.Release("the sum of clipped updates", "client", "zero_out", 2.0, 0.5, "secure_aggregation")
+LOCAL = privacy.Release("a correlation matrix", "record", "replace_one", 5.0, 0.01, "none", released_by="client")
+DELTA = 1e-5
+
+
+def ids(*clients):
+    return torch.tensor(clients, dtype=torch.long)
+
+
+def reloaded(ledger):
+    """Through a file as checkpoints are: no code is unpickled."""
+    file = io.BytesIO()
+    torch.save(ledger.state(), file)
+    file.seek(0)
+    return privacy.PrivacyLedger.from_state(torch.load(file, weights_only=True))
+
+
+def epsilon(mu):
+    return privacy.gaussian_rdp_epsilon(mu, DELTA)[0]
+
+
+def test_equal_releases_are_counted_not_kept():
+    ledger = privacy.PrivacyLedger()
+    for t in range(500):
+        ledger.record(replace(CENTRAL, round=t))
+    report = ledger.report(DELTA)
+    assert len(ledger.state()["kinds"]) == len(report["released"]) == 1
+    entry = report["released"][0]
+    assert (entry["count"], entry["first_round"], entry["last_round"]) == (500, 0, 499)
+    assert report["epsilon"] == pytest.approx(epsilon(math.sqrt(500) / 2.0), rel=1e-12)
+    assert report["epsilon_exact"] == pytest.approx(privacy.gaussian_epsilon(2.0, 500, DELTA), rel=1e-12)
+    assert report["epsilon_exact"] <= report["epsilon"]
+    once = privacy.PrivacyLedger()
+    once.record(replace(CENTRAL, count=500))
+    assert once.report(DELTA)["epsilon"] == report["epsilon"]
+
+
+def test_different_multipliers_add_their_inverse_squares():
+    ledger = privacy.PrivacyLedger()
+    ledger.record(replace(CENTRAL, count=4))
+    ledger.record(replace(CENTRAL, noise_multiplier=1.0))
+    report = ledger.report(DELTA)
+    assert report["epsilon"] == pytest.approx(epsilon(math.sqrt(4 / 4 + 1)), rel=1e-12)
+    assert report["sigma"] is None and len(report["released"]) == 2
+    orders = [1.5, 2, 3, 5, 8, 16]
+    rdp = [privacy.gaussian_rdp(a, 2.0, 4) + privacy.gaussian_rdp(a, 1.0) for a in orders]
+    assert report["epsilon"] <= privacy.rdp_to_epsilon(orders, rdp, DELTA)[0]
+
+
+def test_the_report_takes_the_client_with_the_most():
+    ledger = privacy.PrivacyLedger()
+    for cohort in [(0, 1, 2), (1, 2), (2,), ()]:
+        ledger.record(LOCAL, ids(*cohort))
+    ledger.record(replace(LOCAL, noise_multiplier=1.0), ids(0))
+    ledger.record(replace(LOCAL, noise_multiplier=2.5, what="the first one"))
+    spent = [1 / 25 + 1, 2 / 25, 3 / 25]  # client 0 has the most, though client 2 released most often
+    assert ledger.report(DELTA)["epsilon"] == pytest.approx(epsilon(math.sqrt(max(spent) + 1 / 2.5**2)), rel=1e-12)
+    assert [entry["count"] for entry in ledger.report(DELTA)["released"]] == [3, 1, 1]
+    assert any("who took part" in text for text in ledger.report(DELTA)["conditions"])
+
+
+def test_an_empty_cohort_costs_nothing():
+    ledger = privacy.PrivacyLedger()
+    ledger.record(LOCAL, ids())
+    report = ledger.report(DELTA)
+    assert report["epsilon"] == report["epsilon_exact"] == 0.0 and report["released"][0]["count"] == 0
+
+
+def test_memory_is_one_number_a_client_that_released():
+    ledger = privacy.PrivacyLedger()
+    for client in range(50):  # every client has its own size and so its own sensitivity
+        ledger.record(replace(LOCAL, sensitivity=1.0 / (client + 1), noise_multiplier=client + 1.0), ids(client))
+    assert sum(len(kind["clients"]) for kind in ledger.state()["kinds"]) == 50
+    assert ledger.report(DELTA)["epsilon"] == pytest.approx(epsilon(1.0), rel=1e-12)
+
+
+def test_sampling_is_accounted_without_amplification_and_said():
+    whole, sampled = privacy.PrivacyLedger(), privacy.PrivacyLedger()
+    whole.record(CENTRAL)
+    sampled.record(replace(CENTRAL, sampler="poisson", rate=0.05))
+    assert sampled.report(DELTA)["epsilon"] == whole.report(DELTA)["epsilon"]
+    assert sampled.report(DELTA)["not_counted"] == ["amplification not counted: poisson sampling at rate 0.05"]
+    assert whole.report(DELTA)["not_counted"] == []
+    import dp_accounting
+
+    accountant = dp_accounting.rdp.RdpAccountant()
+    accountant.compose(dp_accounting.PoissonSampledDpEvent(0.05, dp_accounting.GaussianDpEvent(2.0)), 1)
+    assert accountant.get_epsilon(DELTA) < sampled.report(DELTA)["epsilon"]
+
+
+def test_not_private_is_said_and_never_a_number():
+    nothing = privacy.PrivacyLedger()
+    silent = privacy.PrivacyLedger()
+    silent.record(replace(CENTRAL, noise_multiplier=0.0))
+    tiny = privacy.PrivacyLedger()
+    tiny.record(replace(CENTRAL, noise_multiplier=1e-300))
+    clear = privacy.PrivacyLedger()
+    clear.in_clear("the labels, in the set-up")
+    both = privacy.PrivacyLedger()
+    both.record(LOCAL)
+    both.in_clear("the encoder itself")
+    both.in_clear("the encoder itself")
+    for ledger in (nothing, silent, tiny, clear, both):
+        report = ledger.report(DELTA)
+        assert report["epsilon"] is None and report["epsilon_exact"] is None
+        assert report["statement"].startswith("not private: ")
+        json.dumps(report, allow_nan=False)
+    assert nothing.report(DELTA)["accountant"] is None and nothing.report(DELTA)["epsilon_of_releases"] is None
+    assert silent.report(DELTA)["epsilon_of_releases"] is None
+    assert both.report(DELTA)["in_clear"] == ["the encoder itself"]
+    assert "the encoder itself" in both.report(DELTA)["statement"]
+    assert both.report(DELTA)["epsilon_of_releases"] == pytest.approx(epsilon(0.2), rel=1e-12)
+
+
+def test_what_is_assumed_public_does_not_undo_the_figure():
+    ledger = privacy.PrivacyLedger()
+    ledger.record(LOCAL)
+    ledger.assume_public("the clients' sizes")
+    assert ledger.report(DELTA)["epsilon"] is not None
+    assert ledger.report(DELTA)["assumed_public"] == ["the clients' sizes"]
+
+
+def test_the_report_says_where_the_noise_comes_from_and_whom_to_trust():
+    seeded, unseeded = privacy.PrivacyLedger(), privacy.PrivacyLedger(noise_seeded=False)
+    for ledger in (seeded, unseeded):
+        ledger.record(CENTRAL)
+        ledger.record(replace(CENTRAL, trust="trusted_server"))
+    assert "not private from whoever knows the seed" in seeded.report(DELTA)["noise"]
+    assert "operating system" in unseeded.report(DELTA)["noise"]
+    assert seeded.report(DELTA)["trust"] == [TRUST["secure_aggregation"], TRUST["trusted_server"]]
+    assert "one client emptied" in seeded.report(DELTA)["statement"]
+    for key in ("unit", "adjacency", "sampler", "sigma", "delta"):
+        assert seeded.report(DELTA)[key] is not None
+
+
+def test_one_unit_and_one_adjacency_a_ledger():
+    ledger = privacy.PrivacyLedger()
+    ledger.record(CENTRAL)
+    for other in (LOCAL, replace(CENTRAL, adjacency="replace_one"), replace(CENTRAL, unit="record")):
+        for call in (ledger.record, lambda r: ledger.would_exceed(r, 1.0, DELTA)):
+            with pytest.raises(ValueError, match="^release: got the unit .* allowed is what this ledger holds"):
+                call(other)
+    assert ledger.report(DELTA)["released"][0]["count"] == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"adjacency": "add_remove", "sampler": "fixed", "rate": 0.1}, "adjacency"),
+        ({"adjacency": "add_remove", "trust": "none", "released_by": "client"}, "adjacency"),
+        ({"trust": "none"}, "released_by"),
+        ({"trust": "distributed_noise", "sampler": "poisson", "rate": 0.1}, "trust"),
+        ({"what": " "}, "what"),
+        ({"what": 3}, "what"),
+        ({"unit": "user"}, "unit"),
+        ({"adjacency": "swap"}, "adjacency"),
+        ({"mechanism": "laplace"}, "mechanism"),
+        ({"noise_multiplier": -1.0}, "noise_multiplier"),
+        ({"noise_multiplier": math.inf}, "noise_multiplier"),
+        ({"noise_multiplier": math.nan}, "noise_multiplier"),
+        ({"sensitivity": 0.0}, "sensitivity"),
+        ({"trust": "everyone"}, "trust"),
+        ({"released_by": "nobody"}, "released_by"),
+        ({"sampler": "shuffle"}, "sampler"),
+        ({"sampler": "poisson"}, "rate"),
+        ({"sampler": "poisson", "rate": 0.0}, "rate"),
+        ({"sampler": "poisson", "rate": 1.5}, "rate"),
+        ({"rate": 0.5}, "rate"),
+        ({"count": 0}, "count"),
+        ({"count": 1.0}, "count"),
+        ({"round": -2}, "round"),
+    ],
+)
+def test_a_release_refuses_what_it_cannot_promise(changes, name):
+    with pytest.raises((TypeError, ValueError), match=f"^{name}: got"):
+        replace(CENTRAL, **changes)
+
+
+def test_the_sound_neighbours_of_refused_combinations_pass():
+    replace(CENTRAL, adjacency="add_remove", sampler="poisson", rate=0.1)
+    replace(CENTRAL, sampler="fixed", rate=0.1)
+    replace(CENTRAL, trust="none", released_by="client")
+    replace(LOCAL, adjacency="add_remove")
+    replace(CENTRAL, trust="distributed_noise", released_by="client", sampler="fixed", rate=0.1)
+
+
+def test_a_client_is_counted_once_a_release():
+    ledger = privacy.PrivacyLedger()
+    for clients in (ids(1, 1), ids(-1), ids(1).double(), ids(1)[None], [1], ids(1) > 0):
+        with pytest.raises((TypeError, ValueError), match="^clients: got"):
+            ledger.record(LOCAL, clients)
+    with pytest.raises(TypeError, match="^release: got"):
+        ledger.record("gaussian")
+    assert ledger.state()["kinds"] == []
+
+
+def test_the_budget_guard_stops_before_the_release_that_exceeds():
+    ledger, rounds = privacy.PrivacyLedger(), 0
+    while not ledger.would_exceed(CENTRAL, 8.0, DELTA):
+        ledger.record(CENTRAL)
+        rounds += 1
+    assert rounds > 1 and ledger.report(DELTA)["epsilon"] <= 8.0
+    assert ledger.report(DELTA)["released"][0]["count"] == rounds  # asking records nothing
+    ledger.record(CENTRAL)
+    assert ledger.report(DELTA)["epsilon"] > 8.0
+
+
+def test_the_budget_guard_by_client_and_without_noise():
+    ledger = privacy.PrivacyLedger()
+    limit = epsilon(1 / 5.0) * 1.01
+    ledger.record(LOCAL, ids(0))
+    assert not ledger.would_exceed(LOCAL, limit, DELTA, ids(1))
+    assert ledger.would_exceed(LOCAL, limit, DELTA, ids(0, 1))
+    assert ledger.would_exceed(LOCAL, limit, DELTA)
+    assert ledger.would_exceed(replace(LOCAL, noise_multiplier=0.0), 1e9, DELTA, ids(1))
+    ledger.in_clear("the encoder")
+    assert ledger.would_exceed(LOCAL, 1e9, DELTA, ids(1))
+
+
+def test_state_makes_the_same_ledger_again():
+    ledger = privacy.PrivacyLedger(noise_seeded=False)
+    ledger.record(replace(LOCAL, round=-1))
+    ledger.record(replace(LOCAL, round=4, sampler="fixed", rate=0.5), ids(7, 3))
+    ledger.record(replace(LOCAL, round=5, sampler="fixed", rate=0.5), ids(3))
+    ledger.in_clear("the encoder itself")
+    ledger.assume_public("sizes")
+    again = reloaded(ledger)
+    for this in (ledger, again):
+        this.record(replace(LOCAL, round=6), ids(3))
+    assert again.state() == ledger.state()
+    assert again.report(DELTA) == ledger.report(DELTA)
+    assert json.loads(json.dumps(ledger.state(), allow_nan=False)) == ledger.state()
+    assert reloaded(privacy.PrivacyLedger()).state() == privacy.PrivacyLedger().state()
+
+
+def test_the_state_is_a_copy():
+    ledger = privacy.PrivacyLedger()
+    ledger.record(LOCAL, ids(1))
+    before = ledger.state()
+    ledger.record(LOCAL, ids(1))
+    again = privacy.PrivacyLedger.from_state(before)
+    again.record(LOCAL, ids(2))
+    assert before["kinds"][0]["counts"] == [1]
+    assert ledger.state()["kinds"][0]["counts"] == [2]
+
+
+def test_numpy_numbers_become_plain_ones():
+    release = replace(CENTRAL, noise_multiplier=np.float64(2.0), count=np.int64(3), round=np.int64(1))
+    assert release == replace(CENTRAL, count=3, round=1)
+    ledger = privacy.PrivacyLedger()
+    ledger.record(release)
+    assert reloaded(ledger).state() == ledger.state()
+
+
+@given(
+    moves=st.lists(
+        st.tuples(st.floats(0.3, 50.0), st.integers(1, 5), st.none() | st.sets(st.integers(0, 6))),
+        min_size=1,
+        max_size=8,
+    ),
+    delta=st.floats(1e-12, 0.5),
+)
+def test_any_history_gives_a_sound_json_report(moves, delta):
+    """Against a plain list of all releases, client by client; and it never falls as releases come in."""
+    ledger, history, last = privacy.PrivacyLedger(), [], -1.0
+    for z, count, clients in moves:
+        ledger.record(replace(LOCAL, noise_multiplier=z, count=count), None if clients is None else ids(*clients))
+        history += [(z, clients)] * count
+        report = ledger.report(delta)
+        json.dumps(report, allow_nan=False)
+        spent = [sum(1 / z**2 for z, who in history if who is None or k in who) for k in range(8)]
+        assert report["epsilon"] == pytest.approx(
+            privacy.gaussian_rdp_epsilon(math.sqrt(max(spent)), delta)[0], rel=1e-9, abs=1e-12
+        )
+        assert report["epsilon_exact"] <= report["epsilon"]
+        assert report["epsilon"] >= last
+        last = report["epsilon"]
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, math.nan, "small"])
+def test_delta_is_checked(delta):
+    with pytest.raises((TypeError, ValueError), match="^delta: got"):
+        privacy.PrivacyLedger().report(delta)
+    with pytest.raises((TypeError, ValueError), match="^delta: got"):
+        privacy.PrivacyLedger().would_exceed(CENTRAL, 1.0, delta)
+
+
+@pytest.mark.parametrize("call", [privacy.PrivacyLedger().in_clear, privacy.PrivacyLedger().assume_public])
+def test_declarations_need_words(call):
+    for what in ("", "  ", None, 3):
+        with pytest.raises(TypeError, match="^what: got"):
+            call(what)
