@@ -198,12 +198,15 @@ def _say(built: Any) -> int:
 
 
 def _data(options: argparse.Namespace) -> int:
-    from fedbook import data
     from fedbook.data import fetch
+    from fedbook.data.errors import BrokenFile
 
-    if options.name not in data.names():
-        raise BadArguments(f"name: got {options.name!r}; allowed is one of " + ", ".join(data.names()))
-    text, entry, ok = fetch.main_report(options.name, options.root, fetch=not options.verify)
+    try:
+        text, entry, ok = fetch.main_report(options.name, options.root, fetch_it=not options.verify)
+    except BrokenFile:
+        raise  # a bad file, not a bad argument
+    except (ValueError, TypeError) as error:
+        raise BadArguments(str(error)) from error
     print(text, file=sys.stderr)
     print(json.dumps(entry))
     return 0 if ok else 1

@@ -60,11 +60,9 @@ def neighbours(chapter: Chapter) -> str:
 
 
 def _prepare(notebook: Any, chapter: Chapter) -> None:
-    """Give images their text, hide what is hidden, drop navigation (the page has its own)."""
+    """Give images their text, drop navigation (the page has its own), name the values of this run."""
     for number, cell in numbered(notebook):
         cell.metadata["number"] = place(number, cell)
-        if "hide-input" in tags(cell):
-            cell.transient = {"remove_source": True}
         for output in cell.get("outputs", []):
             data = output.get("data", {})
             if WIDGET_VIEW in data and not {"image/png", "image/svg+xml", "text/html"} & set(data):
@@ -100,7 +98,8 @@ def _exporter(problems: list[str]) -> Any:
             drawn.report = lambda text: problems.append(f"{where}: {text}")
             return MarkdownWithMath(renderer=drawn).render(source)
 
-    settings = Config({"NbConvertBase": {"display_data_priority": SHOWN}})
+    hide = {"enabled": True, "remove_input_tags": {"hide-input"}}
+    settings = Config({"NbConvertBase": {"display_data_priority": SHOWN}, "TagRemovePreprocessor": hide})
     return Exporter(template_name="basic", config=settings)
 
 

@@ -15,6 +15,7 @@ from statistics import median
 from fedbook.book.check_code import CODE_RULES
 from fedbook.book.check_outputs import OUTPUT_RULES
 from fedbook.book.checked_book import Book, Problem
+from fedbook.book.commit import generated
 from fedbook.book.contents import CHAPTERS
 from fedbook.book.product import tags
 
@@ -49,7 +50,7 @@ def one_title(book: Book) -> Iterator[Problem]:
 
 
 def navigation(book: Book) -> Iterator[Problem]:
-    """The first and the last cell are the generated navigation, and no other cell is."""
+    """The first and the last cell are the navigation, no other cell is, and the contents know the chapter."""
     marked = [number for number, cell in book.cells if "nav" in tags(cell)]
     ends = [1, len(book.cells)]
     if marked != ends:
@@ -57,12 +58,18 @@ def navigation(book: Book) -> Iterator[Problem]:
         return
     if book.name not in {chapter.name for chapter in CHAPTERS}:
         yield Problem("navigation", 1, f"{book.name} is not in the contents")
-        return
-    from fedbook.lab.navigation import navigation as generated
 
-    for number in ends:
-        if book.cell(number).source != generated(book.name):
-            yield Problem("navigation", number, "not the navigation of the contents; rewrite the committed notebooks")
+
+def generated_cells(book: Book) -> Iterator[Problem]:
+    """Navigation and folded solutions are what would be generated now."""
+    for number, cell in book.cells:
+        try:
+            text = generated(cell, book.name)
+        except ValueError as error:
+            yield Problem("generated-cells", number, str(error))
+            continue
+        if text is not None and text != cell.source:
+            yield Problem("generated-cells", number, "not what is generated now; rewrite the committed notebooks")
 
 
 def known_tags(book: Book) -> Iterator[Problem]:
@@ -147,7 +154,7 @@ def exercises(book: Book) -> Iterator[Problem]:
     """Each exercise has an id, a check below it, a folded hint and a folded solution."""
     starts = [number for number, cell in book.code() if "exercise" in tags(cell)]
     seen: set[str] = set()
-    for start, end in zip(starts, [*starts[1:], len(book.cells) + 1], strict=True):
+    for start, end in zip(starts, [*starts, len(book.cells) + 1][1:], strict=True):
         names = [tag.removeprefix("ex-") for tag in tags(book.cell(start)) if tag.startswith("ex-")]
         if len(names) != 1 or names[0] in seen:
             yield Problem("exercise-id", start, f"ids {names}; allowed is one tag ex-<id> that no other exercise has")
@@ -167,6 +174,7 @@ def exercises(book: Book) -> Iterator[Problem]:
 CELL_RULES = (
     one_title,
     navigation,
+    generated_cells,
     known_tags,
     one_of_each,
     format_of_file,

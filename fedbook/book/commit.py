@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from fedbook.book.contents import notebooks_folder, ready_chapters
 from fedbook.book.product import PAPERMILL_MARKER, WIDGET_VIEW, tags
 from fedbook.book.run import ChapterReport, run_chapter
 
@@ -31,14 +32,14 @@ class CommitError(RuntimeError):
 def commit_chapter(path: str | Path, *, timeout: float = 1800.0) -> ChapterReport:
     """Execute the notebook at its own values, headless, and replace it by the scrubbed product.
 
-    The navigation cells are generated anew. ``timeout`` in seconds.
+    Navigation and folded solutions are generated anew. ``timeout`` in seconds.
     Raises: CommitError (an error in a cell or a widget, a changed source), FileNotFoundError.
     """
     import nbformat
 
     path = Path(path).resolve()
     before = nbformat.read(path, as_version=4)
-    refresh_navigation(before, path.stem)
+    refresh(before, path.stem)
     with tempfile.TemporaryDirectory(prefix=".commit-", dir=path.parent) as name:
         source, product = Path(name) / path.name, Path(name) / f"product-{path.name}"
         nbformat.write(before, source)
@@ -54,19 +55,39 @@ def commit_chapter(path: str | Path, *, timeout: float = 1800.0) -> ChapterRepor
     return report
 
 
-def commit_all(paths: Iterable[str | Path]) -> list[ChapterReport]:
-    """Rewrite several notebooks, one after the other; the first that cannot be stops it."""
+def commit_all(paths: Iterable[str | Path] | None = None) -> list[ChapterReport]:
+    """Rewrite these notebooks, or those of all ready chapters, in turn; the first that cannot be stops it."""
+    if paths is None:
+        paths = [notebooks_folder() / chapter.file for chapter in ready_chapters()]
     return [commit_chapter(path) for path in paths]
 
 
-def refresh_navigation(notebook: Any, name: str) -> None:
-    """Put the generated navigation into the cells tagged ``nav``."""
-    navigation = [cell for cell in notebook.cells if "nav" in tags(cell)]
-    if navigation:
-        from fedbook.lab.navigation import navigation as generated
+def refresh(notebook: Any, name: str) -> None:
+    """Write the generated markdown cells anew: navigation, and the folded solutions of exercises."""
+    for cell in notebook.cells:
+        text = generated(cell, name)
+        if text is not None:
+            cell.source = text
 
-        for cell in navigation:
-            cell.source = generated(name)
+
+def generated(cell: Any, name: str) -> str | None:
+    """The source that is generated for a cell of chapter ``name``; None for a cell its author writes.
+
+    Generated are cells tagged ``nav``, and markdown cells tagged ``solution`` and ``ex-<id>``: hints and
+    solution of that exercise, so that what the reader unfolds is what the tests run.
+    Raises: ValueError (no such chapter or exercise).
+    """
+    marks = tags(cell)
+    if "nav" in marks:
+        from fedbook.lab.navigation import navigation
+
+        return navigation(name)
+    ids = [mark.removeprefix("ex-") for mark in marks if mark.startswith("ex-")]
+    if cell.cell_type == "markdown" and "solution" in marks and ids:
+        from fedbook.lab.exercises import folded
+
+        return folded(ids[0])
+    return None
 
 
 def scrub(notebook: Any) -> None:

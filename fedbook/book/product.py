@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-RECORD = "application/vnd.fedbook.record+json"
+from fedbook.lab.records import MIME as RECORD
+from fedbook.lab.show import WIDGET_MIME as WIDGET_VIEW
+
 WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
-WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 PAPERMILL_MARKER = "papermill-error-cell-tag"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 

@@ -112,11 +112,14 @@ def _obtain(source: Source, wanted: list[DataFile], stage: Path, root: Root, pro
 def _install(wanted: list[DataFile], stage: Path, folder: Path) -> None:
     """Moves the files to their places; a dataset's folder that is new is moved as a whole, in one step."""
     for top in dict.fromkeys(Path(file.path).parent for file in wanted):
-        new = not (folder / top).exists() and top != Path(".")
-        if new:
+        if not (folder / top).exists():
             (folder / top).parent.mkdir(parents=True, exist_ok=True)
-            os.replace(stage / top, folder / top)
-            continue
+            try:
+                os.replace(stage / top, folder / top)
+                continue
+            except OSError:  # somebody else fetched it meanwhile: then file by file
+                if not (folder / top).is_dir():
+                    raise
         for file in wanted:
             if Path(file.path).parent == top:
                 os.replace(stage / file.path, folder / file.path)

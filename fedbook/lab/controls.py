@@ -63,10 +63,11 @@ def slider(label: str, minimum: float, maximum: float, step: float, value: float
 
         kind = ipywidgets.IntSlider if whole else ipywidgets.FloatSlider
         digits = 0 if whole else max(0, math.ceil(-math.log10(width) - 1e-9), _decimals(low), _decimals(width))
+        readout = "d" if whole else f".{digits}f"
+        looks = _looks(label, f"{label}: from {low} to {high} in steps of {width}")
         return kind(
-            value=start, min=low, max=high, step=width, continuous_update=False,
-            readout_format="d" if whole else f".{digits}f", **_looks(label, f"{label}: from {low} to {high} in steps of {width}"),
-        )  # fmt: skip
+            value=start, min=low, max=high, step=width, continuous_update=False, readout_format=readout, **looks
+        )
 
     return Control(label, start, (low, start, high), accepts, allowed, widget)
 
@@ -89,11 +90,12 @@ def log_slider(label: str, minimum: float, maximum: float, value: float, per_dec
     def widget() -> Any:
         import ipywidgets
 
+        looks = _looks(label, f"{label}: from {low:g} to {high:g}, each step a factor")
         # A little slack: log10 of an end may round inwards and the widget would refuse its own end.
+        ends = {"min": math.log10(low) - 1e-12, "max": math.log10(high) + 1e-12, "step": 1 / per_decade}
         return ipywidgets.FloatLogSlider(
-            value=start, base=10, min=math.log10(low) - 1e-12, max=math.log10(high) + 1e-12, step=1 / per_decade,
-            continuous_update=False, readout_format=".3g", **_looks(label, f"{label}: from {low:g} to {high:g}, each step a factor"),
-        )  # fmt: skip
+            value=start, base=10, continuous_update=False, readout_format=".3g", **ends, **looks
+        )
 
     return Control(label, start, (low, start, high), accepts, f"a number in [{low}, {high}]", widget)
 

@@ -81,9 +81,10 @@ def plain_value(key: str, value: Any) -> Any:
 
 
 def _rounded(key: str, value: float) -> float:
-    if not math.isfinite(value):
-        raise wrong(ValueError, key, value, "a finite number (neither NaN nor infinity)")
-    return float(f"{value:.{DIGITS}g}") + 0.0  # + 0.0 turns -0.0 into 0.0
+    rounded = float(f"{value:.{DIGITS}g}") + 0.0  # + 0.0 turns -0.0 into 0.0
+    if not math.isfinite(rounded):
+        raise wrong(ValueError, key, value, "a finite number (neither NaN nor infinity), also after rounding")
+    return rounded
 
 
 def _rows(prefix: str, values: Mapping[str, Any]) -> list[tuple[str, Any]]:

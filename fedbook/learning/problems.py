@@ -135,11 +135,11 @@ def image_problem(
 ) -> ImageProblem:
     """The images called ``name`` (digits, mnist, fashion_mnist, cifar10), split anew for each seed.
 
-    Pixels are scaled to [0, 1] and then shifted and scaled by the training mean and deviation.
+    Pixels are shifted and scaled by the mean and deviation of all training pixels.
     Raises: TypeError, ValueError, fedbook.data.DataNotFound.
     """
     settings = settings or ImageSettings()
-    images = data.load(name, root=root, dtype=dtype) if name != "digits" else data.digits(dtype=dtype)
+    images = data.load(name, dtype=torch.uint8, **({} if name == "digits" else {"root": root}))
     train, test = (images.train_x, images.train_y), (images.test_x, images.test_y)
     if settings.judge == "validation":
         order = torch.from_numpy(stream(0, "validation").permutation(len(train[1])))
@@ -147,6 +147,7 @@ def image_problem(
         test, train = tuple(v[order[:held]] for v in train), tuple(v[order[held:]] for v in train)
     x, y = _subset(*train, settings.train_samples, "train")
     test_x, test_y = _subset(*test, settings.test_samples, "test")
+    x, test_x = x.to(dtype), test_x.to(dtype)
     mean, deviation = x.mean(), x.std()
     options = {key: getattr(settings, key) for key in OPTIONS[settings.partition]}
     splits = tuple(by_name(settings.partition, y, settings.clients, seed, **options) for seed in seeds)

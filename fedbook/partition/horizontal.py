@@ -200,10 +200,11 @@ def _by_class(labels: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
 
 def _shares(total: int, clients: int, alpha: float, rng: np.random.Generator) -> np.ndarray:
     """[K] whole numbers that sum to ``total``, in proportions drawn from Dir(alpha)."""
-    # rounding the running sum to nearest keeps every share within one of its real value, without favour
+    # rounding the running sum keeps every share within one of its real value; the shuffle keeps places in the
+    # list from mattering (of 3 samples and 10 equal proportions, the first place would never get one)
     cuts = np.rint(np.cumsum(rng.dirichlet(np.full(clients, alpha))) * total).astype(np.int64)
     cuts[-1] = total
-    return np.diff(cuts, prepend=0)
+    return rng.permutation(np.diff(cuts, prepend=0))
 
 
 def _check_minimum(minimum: int, clients: int, samples: int) -> int:

@@ -1,0 +1,317 @@
+"""Fetching from a server on the loopback interface: verified, atomic, repeatable, and clean after every failure."""
+
+import dataclasses
+import hashlib
+import io
+import json
+import os
+import stat
+import tarfile
+import time
+
+import pytest
+import torch
+
+from fedbook import data
+from fedbook.data import fetch as module
+from fedbook.data import root as roots
+from fedbook.data.download import shows_progress
+from fedbook.data.errors import FetchFailed
+from fedbook.data.fetch import fetch, main_report, verify
+from fedbook.data.sources import SOURCES, DataFile, Source
+
+FIRST, SECOND = b"first file" * 20_000, b"second file"
+
+
+def md5(content):
+    return "md5:" + hashlib.md5(content).hexdigest()
+
+
+@pytest.fixture
+def source(server, monkeypatch):
+    """A dataset of two files, served at ``first`` and ``second``; ``toy`` is its name."""
+    server.content |= {"first": FIRST, "second": SECOND}
+    files = tuple(
+        DataFile(f"toy/{name}.bin", md5(content), len(content), (server.url(f"gone/{name}"), server.url(name)))
+        for name, content in (("first", FIRST), ("second", SECOND))
+    )
+    return use(monkeypatch, Source("toy", files, "none", "a toy"))
+
+
+def use(monkeypatch, source):
+    monkeypatch.setitem(SOURCES, source.name, source)
+    return source
+
+
+def test_fetches_verifies_and_does_nothing_twice(source, server, tmp_path, listing, capfd):
+    root = tmp_path / "new" / "root"
+    before = verify("toy", root)
+    assert not before.ok and [file.state for file in before.files] == ["missing", "missing"]
+    assert not root.exists()
+    report = fetch("toy", root)
+    assert report.ok and report.action == "fetched" and report.bytes == len(FIRST) + len(SECOND)
+    assert (root / "toy/first.bin").read_bytes() == FIRST
+    assert sorted(listing(root)) == ["toy", "toy/first.bin", "toy/second.bin"]
+    assert server.asked == ["gone/first", "first", "gone/second", "second"]  # the second address, after the first
+    again = fetch("toy", root)
+    assert again.ok and again.action == "verified" and len(server.asked) == 4
+    assert capfd.readouterr() == ("", "")  # silent
+
+
+def test_fetched_files_are_as_readable_as_any_new_file(source, tmp_path):
+    fetch("toy", tmp_path)
+    (tmp_path / "plain").touch()
+    modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "toy/first.bin", "toy/second.bin")}
+    assert len(modes) == 1
+
+
+def test_a_broken_file_is_reported_and_replaced(source, server, tmp_path, listing):
+    fetch("toy", tmp_path)
+    good = listing(tmp_path)
+    (tmp_path / "toy/own-notes.txt").write_text("mine")
+    (tmp_path / "toy/first.bin").write_bytes(FIRST[:-1])
+    (tmp_path / "toy/second.bin").unlink()
+    server.asked.clear()
+    report = verify("toy", tmp_path)
+    assert [file.state for file in report.files] == ["wrong checksum", "missing"]
+    assert md5(FIRST[:-1]) in report.as_text() and md5(FIRST) in report.as_text() and server.asked == []
+    assert fetch("toy", tmp_path).ok
+    after = listing(tmp_path)
+    assert after.pop("toy/own-notes.txt") and after == good
+
+
+def cut(handler):
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(len(SECOND)))
+    handler.end_headers()
+    handler.wfile.write(SECOND[:5])
+
+
+def cut_without_length(handler):
+    handler.send_response(200)
+    handler.end_headers()
+    handler.wfile.write(SECOND[:5])
+
+
+def endless(handler):
+    handler.send_response(200)
+    handler.end_headers()
+    try:
+        for _ in range(10_000):
+            handler.wfile.write(bytes(2**16))
+    except OSError:
+        handler.server.stopped = True
+
+
+FAILURES = {
+    "cut": (cut, "second.bin from http://127.0.0.1"),
+    "cut, no length": (cut_without_length, "the connection ended after 5 of 11 bytes"),
+    "endless": (endless, "the server sends more than the 11 bytes"),
+    "altered": (b"SECOND file", "hash of downloaded file"),
+    "empty": (b"", "the connection ended after 0 of 11 bytes"),
+    "not there": (None, "404"),
+}
+
+
+@pytest.mark.parametrize("answer, message", FAILURES.values(), ids=FAILURES)
+@pytest.mark.parametrize("there", [False, True], ids=["new", "beside a broken one"])
+def test_a_failure_changes_nothing(source, server, tmp_path, listing, answer, message, there):
+    root = tmp_path / "root"
+    if there:
+        (root / "toy").mkdir(parents=True)
+        (root / "toy/second.bin").write_bytes(b"broken")
+        (root / "other.txt").write_text("other")
+    server.content["second"] = answer
+    before = listing(tmp_path)
+    with pytest.raises(FetchFailed, match="'toy' could not be fetched; nothing was changed") as caught:
+        fetch("toy", root)
+    assert message in str(caught.value) and server.url("second") in str(caught.value)
+    assert "toy/second.bin" in str(caught.value)
+    assert listing(tmp_path) == before
+
+
+def test_an_endless_answer_is_hung_up_on(source, server, tmp_path):
+    server.content["second"] = endless
+    with pytest.raises(FetchFailed):
+        fetch("toy", tmp_path / "root")
+    end = time.monotonic() + 10
+    while not getattr(server.httpd, "stopped", False) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert server.httpd.stopped
+
+
+def test_no_server_at_all(server, monkeypatch, tmp_path):
+    url = server.url("first")
+    use(monkeypatch, Source("toy", (DataFile("toy/first.bin", md5(FIRST), len(FIRST), (url,)),), "", ""))
+    server.httpd.server_close()
+    with pytest.raises(FetchFailed, match="Connection"):
+        fetch("toy", tmp_path / "root")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_changes_nothing(source, server, monkeypatch, tmp_path):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "_install", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fetch("toy", tmp_path / "root")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_who_fetch_at_once_both_succeed(source, monkeypatch, tmp_path, listing):
+    replace = os.replace
+
+    def late(old, new):
+        if old.is_dir():  # the other one is just done
+            new.mkdir()
+            (new / "first.bin").write_bytes(FIRST)
+        replace(old, new)
+
+    monkeypatch.setattr(os, "replace", late)
+    assert fetch("toy", tmp_path).ok
+    assert sorted(listing(tmp_path)) == ["toy", "toy/first.bin", "toy/second.bin"]
+
+
+def served_as(server, original, name):
+    """The source ``original`` with its addresses on the loopback server and the checksums of what ships."""
+    folder = roots.of_checkout()
+    files = []
+    for file in original.files:
+        content = (folder / file.path).read_bytes()
+        server.content[file.path] = content
+        files.append(
+            dataclasses.replace(file, published=md5(content), size=len(content), urls=(server.url(file.path),))
+        )
+    return dataclasses.replace(original, name=name, files=tuple(files))
+
+
+def test_fetched_mnist_is_what_the_loader_reads(server, monkeypatch, tmp_path):
+    use(monkeypatch, served_as(server, SOURCES["mnist"], "mnist"))
+    monkeypatch.setattr(roots, "of_checkout", lambda: None)
+    monkeypatch.setenv("FEDBOOK_DATA", str(tmp_path / "root"))
+    report = fetch("mnist")
+    assert report.ok and report.folder == str(tmp_path / "root") and len(server.asked) == 4
+    assert len(data.mnist(dtype=torch.uint8).test_y) == 10_000
+
+
+def packed(*entries):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+        for name, content in entries:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            if content is None:
+                info.type, info.linkname, content = tarfile.SYMTYPE, "/etc/passwd", b""
+            tar.addfile(info, io.BytesIO(content))
+    return out.getvalue()
+
+
+def archived(server, content, limit=10**6):
+    server.content["toy.tar.gz"] = content
+    archive = DataFile("toy.tar.gz", md5(content), len(content), (server.url("toy.tar.gz"),))
+    files = (DataFile("toy/first.bin", md5(FIRST)), DataFile("toy/second.bin", md5(SECOND)))
+    return Source("toy", files, "", "", archive=archive, ignored=("toy/readme.html",), part_limit=limit)
+
+
+def test_an_archive_is_unpacked_verified_and_thrown_away(server, monkeypatch, tmp_path, listing):
+    honest = packed(("toy/first.bin", FIRST), ("toy/readme.html", b"<p>"), ("toy/second.bin", SECOND))
+    use(monkeypatch, archived(server, honest))
+    assert fetch("toy", tmp_path).ok
+    assert sorted(listing(tmp_path)) == ["toy", "toy/first.bin", "toy/second.bin"]
+    good = listing(tmp_path)
+    (tmp_path / "toy/second.bin").write_bytes(b"broken")
+    kept = (tmp_path / "toy/first.bin").stat().st_ino
+    assert fetch("toy", tmp_path).ok and listing(tmp_path) == good
+    assert (tmp_path / "toy/first.bin").stat().st_ino == kept  # what was right was left alone
+    (tmp_path / "plain").mkdir()
+    assert (tmp_path / "toy").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (packed(("toy/first.bin", FIRST), ("../second.bin", SECOND)), "'../second.bin' is not expected"),
+        (packed(("/toy/first.bin", FIRST)), "is not expected"),
+        (packed(("toy/first.bin", FIRST)), "lacks toy/second.bin"),
+        (
+            packed(("toy/first.bin", FIRST), ("toy/second.bin", b"other")),
+            "toy/second.bin: what was fetched is not right",
+        ),
+        (packed(("toy/first.bin", FIRST), ("toy/second.bin", SECOND))[:-30], "damaged or cut short"),
+    ],
+    ids=["climbs", "absolute", "gap", "wrong file", "cut"],
+)
+def test_a_bad_archive_changes_nothing(server, monkeypatch, tmp_path, listing, content, message):
+    use(monkeypatch, archived(server, content))
+    (tmp_path / "root/toy").mkdir(parents=True)
+    (tmp_path / "root/toy/second.bin").write_bytes(b"as it was")
+    before = listing(tmp_path)
+    with pytest.raises(FetchFailed, match=message):
+        fetch("toy", tmp_path / "root")
+    assert listing(tmp_path) == before
+
+
+def test_the_derived_subset_is_written(monkeypatch, tmp_path):
+    """The full files are found right (their checksum is not asked for here), the subset is made from them."""
+    calls = []
+
+    def make(source, out):
+        calls.append(source)
+        out.mkdir(parents=True)
+        for path in SOURCES["fashion_mnist_subset"].paths:
+            name = path.rpartition("/")[2]
+            (out / name).write_bytes((roots.of_checkout() / path).read_bytes())
+
+    full = use(monkeypatch, dataclasses.replace(SOURCES["fashion_mnist"], files=(DataFile("fashion-mnist/a"),)))
+    monkeypatch.setattr(module, "FASHION_MNIST", full)
+    monkeypatch.setattr(module, "make_fashion_mnist", make)
+    (tmp_path / "fashion-mnist").mkdir()
+    (tmp_path / "fashion-mnist/a").write_bytes(b"x")
+    report = fetch("fashion_mnist_subset", tmp_path)
+    assert report.ok and calls == [tmp_path / "fashion-mnist"]
+    assert len(data.fashion_mnist(tmp_path, torch.uint8).test_y) == 5_000
+
+
+def test_a_broken_file_of_the_checkout_is_not_overwritten(monkeypatch, tmp_path, listing):
+    monkeypatch.delenv("FEDBOOK_DATA", raising=False)
+    monkeypatch.setattr(roots, "of_checkout", lambda: tmp_path / "data")
+    monkeypatch.setattr(roots, "of_user", lambda: tmp_path / "user")
+    (tmp_path / "data/mnist").mkdir(parents=True)
+    for path in SOURCES["mnist"].paths:
+        (tmp_path / "data" / path).write_bytes(b"broken")
+    before = listing(tmp_path)
+    with pytest.raises(FetchFailed, match="restore it"):
+        fetch("mnist")
+    assert listing(tmp_path) == before
+
+
+def test_the_report_is_plain_json(source, tmp_path):
+    text, values, ok = main_report("toy", tmp_path, False)
+    assert not ok and "fedbook data toy" in text and json.loads(json.dumps(values))["files"][0]["state"] == "missing"
+    text, values, ok = main_report("toy", tmp_path)
+    assert ok and values["ok"] and values["bytes"] == len(FIRST) + len(SECOND)
+    assert text.startswith(f"toy: complete, 2 files, {values['bytes']:,} bytes in {tmp_path}")
+
+
+def test_bad_arguments_are_named(tmp_path):
+    for call in (fetch, verify):
+        with pytest.raises(ValueError, match="name: got 'imagenet'; allowed is one of cifar10, "):
+            call("imagenet")
+        with pytest.raises(TypeError, match="root: got 3"):
+            call("mnist", 3)
+    with pytest.raises(TypeError, match="progress: got 'yes'"):
+        fetch("mnist", tmp_path, progress="yes")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_when_a_bar_is_shown(source, monkeypatch, tmp_path, capfd):
+    monkeypatch.setenv("FEDBOOK_HEADLESS", "1")
+    assert not shows_progress(True) and not shows_progress(None)
+    monkeypatch.delenv("FEDBOOK_HEADLESS")
+    assert shows_progress(True) and not shows_progress(False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert shows_progress(None)
+    fetch("toy", tmp_path, progress=True)
+    out, err = capfd.readouterr()
+    assert out == "" and "first.bin" in err and "100%" in err

@@ -1,0 +1,124 @@
+"""Where data are looked for, and what is said when they are not there."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedbook.data
+from fedbook.data import root as roots
+from fedbook.data.errors import DataNotFound
+
+PACKAGE = Path(fedbook.data.__file__).parents[1]
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """Four folders: argument, environment, checkout, user; the latter three are set up as such."""
+    named = {name: tmp_path / name for name in ("argument", "environment", "checkout", "user")}
+    for place in named.values():
+        place.mkdir()
+    monkeypatch.setenv("FEDBOOK_DATA", str(named["environment"]))
+    monkeypatch.setattr(roots, "of_checkout", lambda: named["checkout"])
+    monkeypatch.setattr(roots, "of_user", lambda: named["user"])
+    return named
+
+
+def put(place, *names):
+    for name in names:
+        (place / name).write_bytes(b"x")
+
+
+def test_order_of_the_folders(places):
+    assert roots.folders() == (places["environment"], places["checkout"], places["user"])
+    assert roots.folders(places["argument"]) == (places["argument"],)
+    assert roots.folders(str(places["argument"])) == (places["argument"],)
+
+
+def test_the_first_that_holds_all_files_serves(places):
+    put(places["user"], "a", "b")
+    assert roots.find("x", ["a", "b"], "") == places["user"]
+    put(places["checkout"], "a", "b")
+    assert roots.find("x", ["a", "b"], "") == places["checkout"]
+    put(places["environment"], "a")
+    assert roots.find("x", ["a", "b"], "") == places["checkout"]
+    put(places["environment"], "b")
+    assert roots.find("x", ["a", "b"], "") == places["environment"]
+    with pytest.raises(DataNotFound):
+        roots.find("x", ["a", "b"], "", places["argument"])
+    put(places["argument"], "a", "b")
+    assert roots.find("x", ["a", "b"], "", places["argument"]) == places["argument"]
+
+
+def test_the_message_says_dataset_folders_files_and_remedy(places):
+    put(places["user"], "a")
+    with pytest.raises(FileNotFoundError) as caught:
+        roots.find("things", ["a", "b"], "Do this: fedbook data things")
+    text = str(caught.value)
+    for part in ("'things'", "environment", "checkout", "user", "for: b\n", "fedbook data things", "FEDBOOK_DATA"):
+        assert part in text
+    assert text.index("environment") < text.index("checkout") < text.index("/user")
+    assert caught.value.name == "things" and caught.value.missing == ("b",)
+
+
+def test_new_data_never_go_to_the_checkout(places, monkeypatch):
+    assert roots.to_write(places["argument"]) == places["argument"]
+    assert roots.to_write() == places["environment"]
+    monkeypatch.delenv("FEDBOOK_DATA")
+    assert roots.to_write() == places["user"]
+    monkeypatch.setenv("FEDBOOK_DATA", "")
+    assert roots.folders() == (places["checkout"], places["user"])
+
+
+def test_refuses_what_is_no_folder(places, monkeypatch):
+    put(places["user"], "file")
+    with pytest.raises(ValueError, match="root: .*a folder, and this is a file"):
+        roots.folders(places["user"] / "file")
+    for bad in (3, b"x", ["x"]):
+        with pytest.raises(TypeError, match="root: got"):
+            roots.folders(bad)
+    with pytest.raises(ValueError, match="root: got ''"):
+        roots.folders("")
+    monkeypatch.setenv("FEDBOOK_DATA", str(places["user"] / "file"))
+    with pytest.raises(ValueError, match="FEDBOOK_DATA: "):
+        roots.folders()
+
+
+def test_the_checkout_is_this_one():
+    assert roots.of_checkout() == PACKAGE.parent / "data"
+
+
+def run(code, home, **more):
+    path = Path(home) / "site-packages"
+    environment = {k: v for k, v in os.environ.items() if k not in ("FEDBOOK_DATA", "XDG_CACHE_HOME")}
+    environment |= {"PYTHONPATH": str(path), "HOME": str(home), "OMP_NUM_THREADS": "1", **more}
+    return subprocess.run([sys.executable, "-c", code], cwd=home, env=environment, capture_output=True, text=True)
+
+
+def test_outside_of_the_repository(tmp_path):
+    """The package alone, as a wheel installs it: a clear message, then the data of FEDBOOK_DATA."""
+    copy = tmp_path / "site-packages" / "fedbook"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "site-packages" / "data").mkdir()  # somebody else's
+    code = "import torch, fedbook.data as d\nassert 'site-packages' in d.__file__\nprint(d.mnist(dtype=torch.uint8))"
+    result = run(code, tmp_path)
+    assert result.returncode == 1 and result.stdout == ""
+    assert "DataNotFound: dataset 'mnist' was not found" in result.stderr
+    assert "fedbook data mnist" in result.stderr and "mnist/train-images-idx3-ubyte.gz" in result.stderr
+    assert "site-packages/data" not in result.stderr.split("DataNotFound")[-1]
+    assert not (tmp_path / ".cache").exists()
+    result = run(code, tmp_path, FEDBOOK_DATA=str(PACKAGE.parent / "data"))
+    assert result.returncode == 0 and "name='mnist'" in result.stdout, result.stderr
+
+
+def test_importing_is_cheap():
+    code = (
+        "import sys, fedbook.data, fedbook.data.fetch\n"
+        "print([m for m in ('sklearn', 'scipy', 'pooch', 'requests', 'matplotlib', 'IPython') if m in sys.modules])"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"

@@ -1,0 +1,102 @@
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from fedbook.lab.draw import draw_curves, draw_images, draw_partition
+from fedbook.learning.intervals import mean_interval
+
+COUNTS = torch.tensor([[3, 0, 5], [0, 0, 8]])
+
+
+def axes():
+    return Figure(dpi=100).subplots()
+
+
+def test_partition_bubbles_have_the_area_of_the_count():
+    ax = axes()
+    sentence = draw_partition(ax, COUNTS, ["cat", "dog", "fox"])
+    (dots,) = ax.collections
+    assert dots.get_offsets().data.tolist() == [[0, 0], [0, 2], [1, 2]]
+    areas = dots.get_sizes()
+    assert areas[0] / areas[2] == pytest.approx(3 / 8) and areas[1] / areas[2] == pytest.approx(5 / 8)
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["cat", "dog", "fox"]
+    assert sentence == "2 clients hold 8 samples and 1 to 2 of 3 classes each."
+
+
+def test_many_clients_become_a_map_and_empty_ones_are_told():
+    ax = axes()
+    counts = np.zeros((100, 4))
+    counts[1:, 2] = 5
+    sentence = draw_partition(ax, counts)
+    assert ax.images[0].get_array().shape == (4, 100) and ax.images[0].get_array()[2, 1] == 1
+    assert "0 to 5 samples" in sentence and sentence.endswith("1 of them hold nothing.")
+
+
+@pytest.mark.parametrize(
+    ("counts", "classes", "name"),
+    [
+        ([[1, -1]], None, "counts"), ([[0, 0]], None, "counts"), ([[0.5]], None, "counts"), ([1, 2], None, "counts"),
+        ([[float("nan")]], None, "counts"), ("ab", None, "counts"), (torch.zeros(0, 3), None, "counts"),
+        ([[1, 2]], ["a"], "classes"),
+    ],
+)  # fmt: skip
+def test_partition_refuses(counts, classes, name):
+    with pytest.raises((TypeError, ValueError), match=f"^{name}: got"):
+        draw_partition(axes(), counts, classes)
+
+
+def test_images_stand_in_order_and_keep_their_pixels():
+    ax = axes()
+    x = torch.arange(5).reshape(5, 1, 1, 1).expand(5, 1, 8, 8) / 5
+    sentence = draw_images(ax, x, list("abcde"), columns=3)
+    shown = ax.images[0].get_array()
+    assert shown.shape == (2 * (8 + 6), 3 * 10 - 2) and sentence == "5 images of 8 x 8 pixels: a, b, c, d, e."
+    assert np.allclose(shown[6:14, 10:18], 0.2) and np.allclose(shown[20:28, 10:18], 0.8)
+    assert shown[20:28, 20:].min() == 1.0  # the sixth place is empty: paper
+    assert [t.get_text() for t in ax.texts] == list("abcde")
+
+
+def test_images_in_bytes_and_colour():
+    ax = axes()
+    draw_images(ax, torch.full((2, 3, 4, 4), 255, dtype=torch.uint8))
+    assert ax.images[0].get_array().shape[-1] == 3 and ax.images[0].get_array().max() == 1.0
+
+
+@pytest.mark.parametrize(
+    ("x", "changes", "name"),
+    [
+        (torch.zeros(2, 2, 4, 4), {}, "x"), (torch.full((1, 1, 2, 2), 1.5), {}, "x"), (torch.zeros(4, 4), {}, "x"),
+        (torch.zeros(0, 1, 4, 4), {}, "x"), (torch.zeros(2, 1, 4, 4), {"titles": ["a"]}, "titles"),
+        (torch.zeros(2, 1, 4, 4), {"columns": 0}, "columns"), (torch.full((1, 1, 2, 2), float("nan")), {}, "x"),
+    ],
+)  # fmt: skip
+def test_images_refuse(x, changes, name):
+    with pytest.raises((TypeError, ValueError), match=f"^{name}: got"):
+        draw_images(axes(), x, **changes)
+
+
+def test_curves_show_the_mean_and_the_interval_of_the_book():
+    ax = axes()
+    x, values = np.arange(1, 4), np.array([[0.1, 0.2, 0.5], [0.2, 0.3, 0.9], [0.4, 0.3, 0.7]])
+    sentence = draw_curves(ax, {"fedavg": (x, torch.tensor(values)), "alone": (x, values[:1])})
+    known = [mean_interval(column) for column in values.T]
+    assert ax.lines[0].get_ydata() == pytest.approx([one.mean for one in known])
+    edge = ax.collections[0].get_paths()[0].vertices
+    for at, one in zip(x, known, strict=True):
+        inside = edge[edge[:, 0] == at][:, 1]
+        assert (inside.min(), inside.max()) == pytest.approx((one.low, one.high))
+    single = ax.collections[1].get_paths()[0].vertices  # one seed: no width, no claim
+    assert single[single[:, 0] == 2][:, 1] == pytest.approx(0.2)
+    assert "fedavg 0.7 ± 0.5" in sentence and "alone 0.5 " in sentence
+    assert ax.lines[0].get_marker() != ax.lines[1].get_marker()
+
+
+@pytest.mark.parametrize(
+    "curves",
+    [{}, [1], {"a": 3}, {"a": ([1, 2], [[1.0]])}, {"a": ([1], [1.0])}, {"a": ([1], [[float("nan")]])},
+     {"a": ([], [[]])}],
+)  # fmt: skip
+def test_curves_refuse(curves):
+    with pytest.raises((TypeError, ValueError), match="got"):
+        draw_curves(axes(), curves)

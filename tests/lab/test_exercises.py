@@ -1,0 +1,211 @@
+import importlib
+import math
+import pkgutil
+import re
+
+import pytest
+import torch
+
+import fedbook.lab
+from fedbook.lab import exercises
+from fedbook.lab.compare import first_difference, unlike
+from fedbook.lab.exercises import (
+    EXERCISES,
+    WrongAnswer,
+    check,
+    details,
+    exercise,
+    find,
+    folded,
+    is_stub,
+    solution_source,
+)
+
+
+def weighted_mean(values, sizes):
+    """Mean of the clients' values, each weighted by its number of samples."""
+    return sum(v * n for v, n in zip(values, sizes, strict=True)) / sum(sizes)
+
+
+def plain_mean(values, sizes):
+    return sum(values) / len(values)
+
+
+def forgets_to_divide(values, sizes):
+    return sum(v * n for v, n in zip(values, sizes, strict=True))
+
+
+@exercise(
+    "test-1",
+    solution=weighted_mean,
+    hints=("What does a client with twice the samples count?", "Divide by the sum of the sizes."),
+    wrong_answers=(
+        WrongAnswer("plain mean", plain_mean, "expected 1.75, got 1.5", "Every client counts the same here."),
+        WrongAnswer("no division", forgets_to_divide, "got 7", "Weights must sum to one."),
+    ),
+)
+def check_weighted_mean(answer):
+    return first_difference(
+        answer, weighted_mean, [{"values": [1.0, 2.0], "sizes": [1, 3]}, {"values": [0.0, -1.0], "sizes": [5, 5]}]
+    )
+
+
+@exercise("test-2", solution=0.25, wrong_answers=(WrongAnswer("half", 0.5, "got 0.5", "Square it."),))
+def check_quarter(answer):
+    difference = unlike(answer, 0.25, 1e-6)
+    return difference and f"The value: {difference}."
+
+
+for module in pkgutil.iter_modules(fedbook.lab.__path__):
+    if re.fullmatch(r"chapter\d\d", module.name):
+        importlib.import_module(f"fedbook.lab.{module.name}")
+
+ALL = sorted(EXERCISES)
+
+
+@pytest.mark.parametrize("id", ALL)
+def test_a_stub_is_not_attempted(id):
+    def stub(*args, **kwargs):
+        """Words."""
+        ...
+
+    for answer in (..., None, stub):
+        verdict = check(id, answer)
+        assert verdict.status == "not attempted" and "not attempted" in str(verdict)
+    assert check(id).status == "not attempted"
+
+
+@pytest.mark.parametrize("id", ALL)
+def test_the_solution_is_right(id):
+    verdict = check(id, find(id).solution)
+    assert verdict.status == "right", str(verdict)
+    assert solution_source(id)
+
+
+@pytest.mark.parametrize(("id", "known"), [(i, known) for i in ALL for known in EXERCISES[i].wrong_answers])
+def test_known_mistakes_are_wrong_with_their_words_and_their_hint(id, known):
+    verdict = check(id, known.answer)
+    assert verdict.status == "wrong" and known.phrase in str(verdict), str(verdict)
+    assert verdict.hint == known.hint
+
+
+class Hostile:
+    """An answer that fights back."""
+
+    def __repr__(self):
+        raise RuntimeError("no repr")
+
+    def __eq__(self, other):
+        raise RuntimeError("no comparison")
+
+    def __getattr__(self, name):
+        raise RuntimeError("no attributes")
+
+    __hash__ = None
+
+
+def raises(error):
+    def answer(*args, **kwargs):
+        raise error
+
+    return answer
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+ANSWERS = [
+    math.nan, math.inf, "text", b"", [], {}, {"a": 1}, object(), Hostile(), torch.zeros(3), torch.tensor(math.nan), int,
+    10**400, lambda: 1, lambda *a, **k: "x", lambda *a, **k: math.nan, lambda *a, **k: Hostile(),
+    lambda *a, **k: torch.zeros(2, 2), raises(ValueError("bad")), raises(Mute()), raises(SystemExit(3)),
+    raises(KeyboardInterrupt()), raises(RecursionError()), type, print, True,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("id", ALL)
+@pytest.mark.parametrize("answer", ANSWERS, ids=lambda a: type(a).__name__)
+def test_no_answer_raises_or_passes_by_accident(id, answer):
+    verdict = check(id, answer)
+    assert id in str(verdict)
+    if id.startswith("test-"):  # one of these may be the right answer of a chapter's exercise
+        assert verdict.status == "wrong" and verdict.problem
+
+
+def test_places_left_open_are_not_attempted():
+    for answer in ((1, ...), [...], {"a": ...}, lambda *a, **k: ..., raises(NotImplementedError())):
+        assert check("test-1", answer).status == "not attempted", answer
+    assert not is_stub(lambda x: 3) and not is_stub(0) and not is_stub(lambda x: x) and not is_stub("")
+
+    def half_done(values, sizes):
+        result = ...
+        return result
+
+    assert check("test-1", half_done).status == "not attempted"
+
+
+def test_changing_the_arguments_is_told():
+    def answer(values, sizes):
+        result = weighted_mean(values, sizes)
+        values.clear()
+        return result
+
+    assert "changes its arguments" in check("test-1", answer).problem
+
+
+def test_the_first_differing_case_is_named():
+    def answer(values, sizes):
+        return weighted_mean(values, sizes) if sum(values) > 0 else 3.0
+
+    assert check("test-1", answer).problem == "For values = [0, -1], sizes = [5, 5]: expected -0.5, got 3."
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "same"),
+    [
+        (1, 1.0, True), (True, 1, False), (1, True, False), (torch.tensor(2.0), 2, True), ([1, 2], torch.tensor([1, 2]), True),
+        ([1, 2, 3], [1, 2], False), ([[1, 2]], [1, 2], False), (math.nan, math.nan, True), (1.0, math.nan, False),
+        (math.nan, 1.0, False), (math.inf, math.inf, True), (-math.inf, math.inf, False), (math.inf, 1e308, False),
+        ({"a": 1.0}, {"a": 1}, True), ({"a": 1, "b": 2}, {"a": 1}, False), ("x", "x", True), ("x", 1, False),
+        (None, None, True), (None, 0, False), (1e-10, 0.0, True), (1e-3, 0.0, False), (1e9 + 0.1, 1e9, True),
+        (torch.tensor(True), True, True), ((1, 2), [1, 2], True), ("12", [1, 2], False),
+    ],
+)  # fmt: skip
+def test_unlike(got, expected, same):
+    assert (unlike(got, expected) is None) is same
+
+
+def test_texts_for_the_notebook():
+    source = solution_source("test-1")
+    assert source.startswith("def weighted_mean(values, sizes):") and source.endswith("/ sum(sizes)")
+    assert solution_source("test-2") == "0.25"
+    text = folded("test-1")
+    assert text.count("<details>") == text.count("</details>") == 3 and source in text
+    assert "<summary>Hint 2</summary>" in text and "<summary>Hint</summary>" not in text
+    assert "a &lt; b" in details("a < b", "x")
+
+
+def test_folded_text_survives_the_renderer():
+    import nbformat.v4 as nb
+    from nbconvert import HTMLExporter
+
+    body = f"Before.\n\n{folded('test-1')}\n\nAfter."
+    html, _ = HTMLExporter(template_name="basic").from_notebook_node(
+        nb.new_notebook(cells=[nb.new_markdown_cell(body)])
+    )
+    assert html.count("<details>") == 3 and html.count("<summary>") == 3
+    assert "<p>Divide by the sum of the sizes.</p>" in html and "weighted_mean" in html and "&lt;details" not in html
+
+
+def test_registering():
+    with pytest.raises(ValueError, match="no other exercise"):
+        exercise("test-1", solution=1)(lambda answer: None)
+    with pytest.raises(TypeError, match="id"):
+        exercise(3, solution=1)
+    with pytest.raises(TypeError, match="hints"):
+        exercise("x", solution=1, hints="text")
+    for id in ("nowhere", "77-1", 3):
+        with pytest.raises(ValueError, match="^id: got"):
+            check(id, 1)
+    assert exercises.EXERCISES is EXERCISES

@@ -1,0 +1,170 @@
+import pytest
+
+from fedbook.lab import explore as module
+from fedbook.lab.controls import choice, slider, switch
+from fedbook.lab.explore import RedrawError, explore, redraw_table
+
+
+def controls():
+    return {
+        "k": slider("k  clients", 1, 9, 1, 5),
+        "split": choice("split", ["iid", "shards", "dirichlet"], "iid"),
+        "noisy": switch("noise", False),
+    }
+
+
+def draw(ax, *, k, split, noisy):
+    ax.plot([0, k], label=split)
+    return f"{k} clients, split {split}, noise {noisy}"
+
+
+def failing(**at):
+    """A draw function that fails exactly where all of ``at`` holds."""
+
+    def draws(ax, **values):
+        if all(values[name] == value for name, value in at.items()):
+            raise ValueError("planted")
+        return draw(ax, **values)
+
+    return draws
+
+
+@pytest.fixture
+def live(monkeypatch):
+    monkeypatch.setenv("FEDBOOK_HEADLESS", "0")
+
+
+def test_the_sweep_visits_ends_options_corners_and_presets():
+    seen = []
+
+    def draws(ax, **values):
+        seen.append(tuple(values.values()))
+        return draw(ax, **values)
+
+    explorer = explore(draws, presets={"paper": {"k": 7, "split": "shards"}}, **controls())
+    first, *swept = seen
+    assert first == (5, "iid", False)
+    expected = {(5, "iid", False), (1, "iid", False), (9, "iid", False), (5, "shards", False), (5, "dirichlet", False),
+                (5, "iid", True), (9, "dirichlet", True), (7, "shards", False)}  # fmt: skip
+    assert set(swept) == expected
+    assert explorer.values == {"k": 5, "split": "iid", "noisy": False}
+    assert set(explorer.timings) >= {"k = 1, others at default", "preset 'paper'"} and explorer.slowest_ms > 0
+
+
+@pytest.mark.parametrize(
+    ("at", "message"),
+    [
+        ({"k": 1, "noisy": False}, "k = 1, others at default"),
+        ({"k": 9}, "k = 9, others at default"),
+        ({"split": "dirichlet", "k": 5}, "split = 'dirichlet'"),
+        ({"noisy": True, "k": 5}, "noisy = True"),
+        ({"k": 1, "split": "iid"}, "k = 1"),
+        ({"k": 9, "split": "dirichlet", "noisy": True}, "all at maximum or last"),
+        ({"k": 7, "noisy": True}, "preset 'paper'"),
+    ],
+)
+def test_a_bug_anywhere_is_found_and_named(at, message):
+    with pytest.raises(RedrawError, match=message) as caught:
+        explore(failing(**at), presets={"paper": {"k": 7, "noisy": True}}, **controls())
+    assert "planted" in str(caught.value) and isinstance(caught.value.__cause__, ValueError)
+
+
+def test_a_bug_at_the_defaults_raises_live_and_headless(monkeypatch):
+    for value in ("1", "0"):
+        monkeypatch.setenv("FEDBOOK_HEADLESS", value)
+        with pytest.raises(ValueError, match="planted"):
+            explore(failing(k=5), **controls())
+
+
+def test_printing_and_slowness_are_refused(monkeypatch):
+    def prints(ax, **values):
+        if values["k"] == 9:
+            print("hello")
+        return draw(ax, **values)
+
+    with pytest.raises(RedrawError, match="printed.*k = 9"):
+        explore(prints, **controls())
+    monkeypatch.setattr(module, "REDRAW_MS", 0.1)
+    with pytest.raises(RedrawError, match="run_panel"):
+        explore(draw, **controls())
+
+
+def test_live_nothing_is_swept_and_a_change_redraws_once(live):
+    seen = []
+
+    def draws(ax, **values):
+        seen.append(values["k"])
+        return draw(ax, **values)
+
+    explorer = explore(draws, presets={"paper": {"k": 7, "split": "shards"}}, **controls())
+    assert seen == [5]
+    before = explorer.image.value
+    explorer.controls["k"].value = 8
+    assert seen == [5, 8] and explorer.image.value != before
+    assert "8 clients" in explorer.reading.value and explorer.image.tooltip == explorer.sentence
+    explorer.set(k=3, noisy=True)
+    assert seen == [5, 8, 3]
+    preset, reset = explorer.widget.children[1].children[1], explorer.widget.children[1].children[0]
+    preset.click()
+    assert explorer.values == {"k": 7, "split": "shards", "noisy": False} and seen[3:] == [7]
+    reset.click()
+    assert explorer.values == {"k": 5, "split": "iid", "noisy": False}
+    assert explorer.image.value == before
+
+
+def test_the_sentence_is_escaped(live):
+    explorer = explore(lambda ax, *, k: f"<b>{k}</b>", k=slider("k  word", 0, 1, 1, 0))
+    assert "&lt;b&gt;0" in explorer.reading.value
+
+
+def test_an_error_live_leaves_a_message_and_the_next_value_works(live):
+    explorer = explore(failing(k=9), **controls())
+    with pytest.raises(ValueError, match="planted"):  # outside a kernel nothing can show it, so it goes on
+        explorer.controls["k"].value = 9
+    assert "k = 9" in explorer.reading.value and "planted" in explorer.reading.value
+    explorer.controls["k"].value = 8
+    assert "8 clients" in explorer.reading.value
+
+
+def test_height_is_fixed(live):
+    assert explore(draw, **controls()).image.layout.height == "350px"
+    assert explore(draw, height=500, **controls()).image.layout.height == "500px"
+    both = explore(lambda axes, **v: draw(axes[1], **v), axes=(1, 2, (8.0, 3.0)), **controls())
+    assert both.image.layout.height == "300px"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"presets": {"a": {"z": 1}}}, "preset 'a'"), ({"presets": {"a": {"k": 99}}}, "preset 'a', k"),
+        ({"presets": [1]}, "presets"), ({"height": 3}, "height"), ({"height": "tall"}, "height"), ({"axes": 2}, "axes"),
+        ({"extra": switch("x  word", True)}, "extra"), ({"k": 3}, "k: got 3"),
+    ],
+)  # fmt: skip
+def test_arguments_are_checked(change, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        explore(draw, **{**controls(), **change})
+
+
+def test_setting_is_checked(live):
+    explorer = explore(draw, **controls())
+    for values in ({"z": 1}, {"k": 99}, {"split": "none"}):
+        with pytest.raises(ValueError):
+            explorer.set(**values)
+
+
+def test_the_table_of_redraws(live):
+    explorer = explore(draw, **controls())
+    table = redraw_table(clients=explorer)
+    assert len(explorer.timings) == 8  # a live figure is swept for the table
+    header, line = table.splitlines()
+    assert "worst ms" in header and line.startswith("clients") and line.split()[1] == "8"
+    with pytest.raises(ValueError, match="explorers"):
+        redraw_table()
+    with pytest.raises(TypeError, match="clients"):
+        redraw_table(clients=3)
+
+
+def test_a_plain_figure_redraws_well_within_the_limit():
+    """The guard is ten times the limit, so that a busy machine does not fail it; the table says the truth."""
+    assert explore(draw, **controls()).slowest_ms < 10 * module.REDRAW_MS
