@@ -104,7 +104,7 @@ def _exporter(problems: list[str]) -> Any:
 
 
 def _renderer_class(base: type) -> type:
-    """A renderer of markdown whose mathematics is MathML and whose links stay inside the book."""
+    """A renderer of markdown whose mathematics is MathML."""
 
     class Renderer(base):  # type: ignore[misc, valid-type]
         report: Callable[[str], None]
@@ -129,23 +129,17 @@ def _renderer_class(base: type) -> type:
             self.report("mermaid diagrams need a script from the network")
             return f"<pre>{escape(code)}</pre>"
 
-        def link(self, text: str, url: str, title: str | None = None) -> str:
-            return super().link(text, page_link(url), title)
-
     return Renderer
 
 
 def page_link(url: str) -> str:
     """A link between chapters, from notebook to page; any other link as it is."""
     inside = re.fullmatch(r"(?:\./)?([\w-]+)\.ipynb(#.*)?", url)
-    if not inside:
-        return url
-    name = "index" if inside[1] == "index" else inside[1]
-    return f"{name}.html{inside[2] or ''}"
+    return f"{inside[1]}.html{inside[2] or ''}" if inside else url
 
 
 def _finished(html: str, chapter: Chapter, folder: Path, problems: list[str]) -> tuple[str, str, str]:
-    """Body, sidebar and font: ids for headings, tables that scroll, links of raw HTML, nothing from outside."""
+    """Body, sidebar and font: ids for headings, tables that scroll, links to pages, nothing from outside."""
     from bs4 import BeautifulSoup
 
     soup = BeautifulSoup(html, features="html.parser")

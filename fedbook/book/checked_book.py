@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedbook.book.contents import notebook_path
 from fedbook.book.product import place
 
 
@@ -37,7 +38,7 @@ class Book:
         """The notebook at ``path``. Raises: FileNotFoundError, ValueError (no notebook)."""
         import nbformat
 
-        path = Path(path)
+        path = notebook_path(path)
         text = path.read_text(encoding="utf-8")
         try:
             notebook = nbformat.from_dict(nbformat.reader.reads(text))

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fedbook.book.contents import notebooks_folder, ready_chapters
+from fedbook.book.contents import notebook_path, notebooks_folder, ready_chapters
 from fedbook.book.product import PAPERMILL_MARKER, WIDGET_VIEW, tags
 from fedbook.book.run import ChapterReport, run_chapter
 
@@ -37,7 +37,7 @@ def commit_chapter(path: str | Path, *, timeout: float = 1800.0) -> ChapterRepor
     """
     import nbformat
 
-    path = Path(path).resolve()
+    path = notebook_path(path)
     before = nbformat.read(path, as_version=4)
     refresh(before, path.stem)
     with tempfile.TemporaryDirectory(prefix=".commit-", dir=path.parent) as name:

@@ -128,6 +128,16 @@ def ready_chapters() -> list[Chapter]:
     return [one for one in CHAPTERS if one.ready]
 
 
+def notebook_path(path: str | Path) -> Path:
+    """``path`` resolved, if a file is there. Raises: TypeError, FileNotFoundError."""
+    if not isinstance(path, (str, Path)):
+        raise wrong(TypeError, "path", path, "the path of a notebook")
+    found = Path(path).resolve()
+    if not found.is_file():
+        raise wrong(FileNotFoundError, "path", str(path), "a notebook that exists")
+    return found
+
+
 def notebooks_folder(root: str | Path | None = None) -> Path:
     """The folder with the chapters: ``root``, else the checkout's ``notebooks/``, else ``./notebooks``.
 

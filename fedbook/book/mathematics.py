@@ -16,18 +16,20 @@ from xml.etree.ElementTree import Element
 # Dropped or passed on silently by the parser, or without a counterpart in MathML Core.
 REFUSED = (
     *("newcommand", "renewcommand", "providecommand", "def", "DeclareMathOperator", "require"),
-    *("label", "ref", "eqref", "cite", "cancel", "bcancel", "xcancel", "href", "includegraphics"),
+    *("label", "ref", "eqref", "cite", "cancel", "bcancel", "xcancel", "href", "includegraphics", "nolimits"),
 )
 ENVIRONMENTS = {"aligned": "split", "align": "align*", "gathered": "matrix", "gather": "matrix", "gather*": "matrix"}
 SCRIPTS = {"msub": "munder", "msup": "mover", "msubsup": "munderover"}
-LIMITS = {"min", "max", "sup", "inf", "lim", "limsup", "liminf", "argmin", "argmax", *"⋃⋂⨁⨂⋁⋀∐⨆"}
+LIMITS = {"min", "max", "sup", "inf", "lim", "limsup", "liminf", "argmin", "argmax"}
+BIG = set("∑∏∐⋃⋂⨁⨂⋁⋀⨆")
 ROWS = {"mrow", "math", "mtd", "msqrt", "mstyle", "mpadded", "mphantom"}
 SCRIPTED = {"msub", "msup", "msubsup", "munder", "mover", "munderover"}
 OPENING, CLOSING, BARS = "⟨⌊⌈", "⟩⌋⌉", "|‖"
 IDENTIFIERS = "∞∅∀∃∂∇′″‴…⊤⊥%#&$ℏ"
 # Words of letters that carry what the parser does not accept in an operator's name.
 UNDER, THIN = "zzunderzz", "zzthinzz"
-BETTER_KNOWN = {"\u29f5": "\u2216", "\u2015": "\u00af"}  # set minus, overline: the form most fonts have
+BETTER_KNOWN = {"\u29f5": "\u2216"}  # set minus: the form most fonts have
+RULES = {"mover": "border-top:0.06em solid;padding-top:0.12em", "munder": "border-bottom:0.06em solid"}
 # First code point of capitals, small letters, digits, Greek capitals, Greek small letters.
 ALPHABETS = {
     "bold": (0x1D400, 0x1D41A, 0x1D7CE, 0x1D6A8, 0x1D6C2),
@@ -154,6 +156,12 @@ def _adapt(parent: Element) -> None:
         _kind(parent)
     if parent.tag in SCRIPTS and _takes_limits(_core(parent)):
         parent.tag = SCRIPTS[parent.tag]
+    if parent.tag in RULES and (parent[1].text or "") == "\u2015":  # a line over or under any width
+        base = parent[0]
+        parent.remove(parent[1])
+        parent.attrib = {"style": RULES[parent.tag]}
+        parent.tag = "mrow"
+        parent[:] = [base]
     if parent.tag == "mspace" and parent.get("width") == "negativethinmathspace":
         parent.set("width", "-0.167em")
     if parent.tag == "menclose" and parent.get("notation") == "box":
@@ -213,8 +221,6 @@ def _kind(one: Element) -> None:
         one.tag = "mo"
         if text in OPENING + CLOSING:
             one.attrib.update(form="prefix" if text in OPENING else "postfix", stretchy="false")
-    elif one.tag == "mo" and text == "\u00af":
-        one.set("stretchy", "true")
 
 
 def _core(one: Element) -> Element:
@@ -225,8 +231,10 @@ def _core(one: Element) -> Element:
 
 
 def _takes_limits(core: Element) -> bool:
-    """Whether the base carries its limits below; if so, it becomes an operator that does."""
+    """Whether the base carries its limits below; a name that does becomes an operator."""
     text = core.text or ""
+    if text in BIG:
+        return True
     if not text.startswith(UNDER) and re.sub(r"\s", "", text) not in LIMITS:
         return False
     core.text = text.removeprefix(UNDER)

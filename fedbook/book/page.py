@@ -4,27 +4,38 @@ from __future__ import annotations
 
 from html import escape
 
-# Brackets around something tall grow by the browser if a mathematics font is installed. Where a probe
-# shows that none is, this scales them and keeps limits clear of the operator.
-GROW_BRACKETS = """
+# Brackets and wide accents grow by the browser if a mathematics font is installed. Where a probe shows
+# that none is, this scales them, and keeps limits clear of their operator.
+GROW = """
 const box = element => element.getBoundingClientRect();
 const probe = document.createElement('div');
 probe.innerHTML = '<math><mrow><mo>(</mo><mspace height="4em" depth="4em"></mspace></mrow></math>';
 document.body.append(probe);
 const grows = box(probe.querySelector('mo')).height > box(probe).height / 2;
 probe.remove();
+const scale = (element, transform) => {
+  element.style.display = 'inline-block';
+  element.style.transform = transform;
+};
+const growFence = fence => {
+  const own = box(fence), inner = [...fence.parentElement.children].filter(one => one.tagName !== 'mo').map(box);
+  const asked = parseFloat(fence.getAttribute('minsize')) * parseFloat(getComputedStyle(fence).fontSize);
+  const top = asked ? 0 : Math.min(...inner.map(one => one.top));
+  const bottom = asked || Math.max(...inner.map(one => one.bottom));
+  if (!own.height || !(bottom - top > (asked ? 1 : 1.5) * own.height)) return;
+  const shift = asked ? 0 : (top + bottom - own.top - own.bottom) / 2;
+  scale(fence, `translateY(${shift}px) scaleY(${(bottom - top) / own.height})`);
+};
+const widen = accent => {
+  const own = box(accent), base = box(accent.parentElement.firstElementChild);
+  if (own.width && base.width > 1.8 * own.width) scale(accent, `scaleX(${0.95 * base.width / own.width})`);
+};
 if (!grows) {
   document.documentElement.classList.add('no-math-font');
-  for (const fence of document.querySelectorAll('mo:not([stretchy="false"]):not([movablelimits])')) {
-    const sign = fence.textContent.trim();
-    if (!sign || !'()[]{}|‖⟨⟩⌊⌋⌈⌉'.includes(sign)) continue;
-    const inner = [...fence.parentElement.children].filter(one => one.tagName !== 'mo').map(box);
-    const top = Math.min(...inner.map(one => one.top)), bottom = Math.max(...inner.map(one => one.bottom));
-    const own = box(fence);
-    if (!(bottom - top > 1.5 * own.height) || !own.height) continue;
-    fence.style.display = 'inline-block';
-    fence.style.transform = `translateY(${(top + bottom - own.top - own.bottom) / 2}px) `
-      + `scaleY(${(bottom - top) / own.height})`;
+  for (const sign of document.querySelectorAll('mo:not([stretchy="false"]):not([movablelimits])')) {
+    const text = sign.textContent.trim();
+    if (text && '()[]{}|‖⟨⟩⌊⌋⌈⌉'.includes(text)) growFence(sign);
+    if (text && '⏞⏟^~˜'.includes(text) && sign.matches('mover > :last-child, munder > :last-child')) widen(sign);
   }
 }
 """
@@ -104,7 +115,7 @@ def page(title: str, body: str, *, navigation: str = "", sidebar: str = "", styl
     """A whole HTML page. ``title`` is plain text, ``style`` more rules of style, the others are HTML."""
     aside = f'<aside aria-label="On this page">{sidebar}</aside>' if sidebar else ""
     top = f'<nav class="chapters" aria-label="Chapters">{navigation}</nav>' if navigation else ""
-    script = f'<script type="module">{GROW_BRACKETS}</script>' if "<math" in body else ""
+    script = f'<script type="module">{GROW}</script>' if "<math" in body else ""
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedbook.arguments import integer, one_of, real, shown
-from fedbook.book.contents import PROFILES, Chapter, notebooks_folder
+from fedbook.arguments import integer, one_of, real
+from fedbook.book.contents import PROFILES, Chapter, notebook_path, notebooks_folder
 from fedbook.book.kernel import run_process, surroundings
 from fedbook.book.parameters import checked
 from fedbook.book.product import cell_problems, records, widget_problems
@@ -67,10 +67,8 @@ def run_chapter(
     ``timeout`` is in seconds, for the whole notebook.
     Raises: FileNotFoundError, ValueError and TypeError (a parameter that the notebook does not have).
     """
-    path = Path(path).resolve()
+    path = notebook_path(path)
     timeout = real("timeout", timeout, above=0)
-    if not path.is_file():
-        raise FileNotFoundError(f"path: got {shown(str(path))}; allowed is a notebook that exists")
     parameters = checked(path, parameters or {})
     with surroundings() as env, tempfile.TemporaryDirectory(prefix="fedbook-") as scratch:
         product = Path(out_path).resolve() if out_path is not None else Path(scratch) / path.name

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbook.arguments import real
+from fedbook.book.contents import notebook_path
 from fedbook.book.kernel import run_process, surroundings
 from fedbook.book.parameters import checked
 from fedbook.book.product import COLOUR
@@ -41,7 +42,7 @@ def prepare(path: str | Path, parameters: Mapping[str, Any] | None, out: str | P
     """
     import papermill
 
-    out = Path(out)
+    path, out = notebook_path(path), Path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     values = checked(path, parameters or {})
     papermill.execute_notebook(
@@ -57,7 +58,7 @@ def nbval_chapter(
 
     Only cells tagged ``nbval-check-output`` are compared with their stored output; every cell must run.
     """
-    path = Path(path).resolve()
+    path = notebook_path(path)
     real("cell_timeout", cell_timeout, above=0)
     real("timeout", timeout, above=0)
     with surroundings() as env:

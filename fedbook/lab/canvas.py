@@ -128,7 +128,8 @@ def _needed_room(figure: Figure) -> list[int]:
 def _tick_letters(ax: Axes) -> int:
     """Letters of the longest tick label at the left of ``ax`` (0: none is drawn there)."""
     # The ticks just drawn; asking the axis for its labels would compute them all over again.
-    labels = [tick.label1 for tick in ax.yaxis.majorTicks]
+    low, high = sorted(ax.get_ylim())
+    labels = [tick.label1 for tick in ax.yaxis.majorTicks if low <= tick.get_loc() <= high]
     return max((len(label.get_text()) for label in labels if label.get_visible()), default=0)
 
 

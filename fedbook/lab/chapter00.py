@@ -131,39 +131,13 @@ def check_average(answer: Any) -> str | None:
     return None
 
 
-def solution_bytes(parameters: int, clients_per_round: int, rounds: int) -> int:
-    down = up = 4 * parameters  # float32: four bytes a number; one model each way
-    return rounds * clients_per_round * (down + up)
-
-
-@exercise(
-    "00-3",
-    solution=solution_bytes,
-    hints=("Follow one client through one round: what does it receive, what does it send?",),
-    wrong_answers=(
-        WrongAnswer("one way", lambda p, m, t: t * m * 4 * p, "half", "The model travels twice: down and back up."),
-        WrongAnswer("numbers", lambda p, m, t: t * m * 2 * p, "quarter", "A float32 number has four bytes."),
-        WrongAnswer("negative", lambda p, m, t: -1, "-1"),
-    ),
-)
-def check_bytes(answer: Any) -> str | None:
-    for case in ((10, 2, 3), (50_890, 10, 100), (1_663_370, 10, 1000)):
-        given, expected = answer(*case), solution_bytes(*case)
-        if isinstance(given, bool) or not isinstance(given, (int, float)):
-            return f"It should return a number of bytes; it returned {short(given)}."
-        if given != expected:
-            ratio = {0.5: " (half of it)", 0.25: " (a quarter of it)"}.get(given / expected, "")
-            return f"For {case} it should be {expected:,}; it is {given:,}{ratio}."
-    return None
-
-
 def solution_resting_point(a: Tensor, b: Tensor, p: Tensor, lr: float, steps: int) -> Tensor:
     pull = p * (1 - (1 - lr * a) ** steps)  # how far each client moves towards its own optimum in a round
     return (pull * b).sum() / pull.sum()
 
 
 @exercise(
-    "00-4",
+    "00-3",
     solution=solution_resting_point,
     hints=(
         "After E steps client k stands at b_k + (1 - eta a_k)^E (w - b_k).",
@@ -192,7 +166,7 @@ def check_resting_point(answer: Any) -> str | None:
 
 
 @exercise(
-    "00-5",
+    "00-4",
     solution={"question": "Does doubling E at half the rounds cost accuracy?", "seeds": 5, "low": -0.031, "high": -0.007},
     hints=("Change one thing only, keep the bytes or the steps equal, and run both on the same seeds.",
            "`fedbook.learning.intervals.paired_difference(a, b)` gives the interval.",),

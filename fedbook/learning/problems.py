@@ -30,7 +30,7 @@ class ImageSettings:
     """How images are split and which model learns them.
 
     ``partition``: iid, shards, classes, dirichlet or quantity, with ``shards_per_client``,
-    ``classes_per_client`` (S) or ``alpha`` (infinity: no skew). ``clients`` (K). ``train_samples`` and
+    ``classes_per_client`` (S) or ``alpha`` (up to 1e9: no skew). ``clients`` (K). ``train_samples`` and
     ``test_samples``: how many images to use, drawn at random (0: all). ``model``: a word of
     fedbook.learning.models. ``judge``: "test", or "validation": a tenth of the training images is held out and
     judged on instead (for choosing settings; the test images are not touched). ``evaluate_every``: rounds
@@ -53,7 +53,7 @@ class ImageSettings:
         arguments.integer("clients", self.clients, 1)
         arguments.integer("shards_per_client", self.shards_per_client, 1)
         arguments.integer("classes_per_client", self.classes_per_client, 1)
-        arguments.real("alpha", self.alpha, above=0.0)
+        arguments.real("alpha", self.alpha, maximum=1e9, above=0.0)
         arguments.integer("train_samples", self.train_samples, 0)
         arguments.integer("test_samples", self.test_samples, 0)
         arguments.one_of("model", self.model, MODELS)

@@ -29,7 +29,8 @@ DRAWN = [
     (r"a := b \not= c", ["≔", "≠"]),
     (r"\begin{cases} 1 & x > 0 \\ 0 & \text{otherwise} \end{cases}", ["<mtable", "otherwise"]),
     (r"\begin{pmatrix} a & b \\ c & d \end{pmatrix}", ["<mtable"]),
-    (r"\hat\theta + \widehat{AB} + \bar x + \tilde x + \overline{x + y}", ["<mover"]),
+    (r"\hat\theta + \widehat{AB} + \bar x + \tilde x", ["<mover"]),
+    (r"\overline{x + y} + \underline{z}", ["border-top", "border-bottom"]),
     (r"\underbrace{a + b}_{\text{sum}} + \binom{n}{k} + \sqrt[3]{x}", ["<munder", "<mfrac", "<mroot"]),
 ]
 REFUSED = [
@@ -38,6 +39,7 @@ REFUSED = [
     (r"\DeclareMathOperator{\x}{y}", r"\DeclareMathOperator"),
     (r"x \label{eq} + \eqref{eq}", r"\label"),
     (r"\cancel{x}", r"\cancel"),
+    (r"\sum\nolimits_i", r"\nolimits"),
     (r"\unknown{x}", r"\unknown"),
     (r"\frac{a}{b", "braces"),
     (r"{x", "braces"),
@@ -74,6 +76,14 @@ def test_what_cannot_be_drawn_is_refused_with_its_name(tex, words):
 def test_limits_stand_below_their_operator(name):
     html = mathml(rf"{name}_{{\theta}} f(\theta)", True)
     assert "<munder><mo" in html and "movablelimits" in html and "<msub>" not in html
+
+
+@pytest.mark.parametrize(
+    "tex", [r"\sum_{i=1}^n x_i", r"\left( \sum_{i=1}^n x_i \right)", r"\frac{1}{n} \prod_{i=1}^n x"]
+)
+def test_limits_of_sums_stand_above_and_below_wherever_they_are(tex):
+    html = mathml(tex, True)
+    assert "<munderover>" in html and "<msubsup>" not in html
 
 
 @pytest.mark.parametrize("name", ["aligned", "align", "align*", "split"])

@@ -16,7 +16,8 @@ from fedbook.book.run import ChapterReport, write_reports
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PROSE = r"""## The objective
 
-See [the next](01_fedsc.ipynb#shape) and [a paper](https://arxiv.org/abs/1602.05629). The mean is $\frac{1}{K}$.
+See [the next](01_fedsc.ipynb#shape) and [a paper](https://arxiv.org/abs/1602.05629). The mean is $\frac{1}{K}$,
+<a href="02_hetero_ssfl.ipynb">later</a>.
 
 $$
 \begin{aligned}
@@ -73,6 +74,7 @@ def folder(mini, tmp_path_factory):
     cells += [mini.code(mini.parameters, "parameters"), mini.code("rounds = 7", "injected-parameters"), hidden]
     mini.write(folder / "00_start_here.ipynb", *cells)
     report = ChapterReport("00_start_here", "quick", (), 9, 12.3, 456.0, 78.0)
+    mini.write(folder / "01_fedsc.ipynb", mini.markdown("# 1 · Its run failed"))
     write_reports(folder, [report, ChapterReport("01_fedsc", "quick", ("01_fedsc: failed",))])
     return folder
 
@@ -81,6 +83,7 @@ def folder(mini, tmp_path_factory):
 def pages(folder, tmp_path_factory):
     out = tmp_path_factory.mktemp("book")
     index = render_book(folder, out)
+    assert sorted(path.name for path in out.iterdir()) == ["00_start_here.html", "index.html"]
     paths = (index, out / "00_start_here.html")
     return {path.name: BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser") for path in paths}
 
@@ -120,7 +123,8 @@ def test_a_fold_holds_its_text(chapter):
 
 def test_links_go_to_pages(chapter):
     targets = [link["href"] for link in chapter.find("main").find_all("a")]
-    assert "01_fedsc.html#shape" in targets and "https://arxiv.org/abs/1602.05629" in targets
+    assert "01_fedsc.html#shape" in targets and "02_hetero_ssfl.html" in targets
+    assert "https://arxiv.org/abs/1602.05629" in targets
     assert not [target for target in targets if ".ipynb" in target]
     assert targets.count("index.html") == 2, "above and below the text"
 

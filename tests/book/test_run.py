@@ -1,12 +1,17 @@
 """Running chapters on small notebooks: what papermill does not notice has to be noticed here."""
 
 import os
+import subprocess
 import sys
 
 import psutil
 import pytest
 
+from fedbook.book.check import check_notebook
+from fedbook.book.commit import commit_chapter
 from fedbook.book.contents import CHAPTERS, Chapter, chapter
+from fedbook.book.kernel import run_process
+from fedbook.book.product import cell_problems
 from fedbook.book.run import ChapterReport, read_reports, run_all, run_chapter, table
 from fedbook.book.second_run import nbval_chapter, prepare
 
@@ -108,13 +113,30 @@ def test_all_run_although_one_fails(mini, tmp_path):
     assert kept["01_bad"].problems == bad.problems and kept["00_good"].ok
 
 
-def test_a_run_ends_with_its_time_and_leaves_no_kernel(mini, tmp_path):
-    path = mini.write(tmp_path / "00_slow.ipynb", mini.code("1"), mini.code("import time\ntime.sleep(600)"))
-    report = run_chapter(path, timeout=6.0, out_path=tmp_path / "product.ipynb")
-    assert "00_slow: not finished within 6 s" in report.problems
-    assert "00_slow: cell 2 (`import time`): was running when the time was up" in report.problems
-    lines = [" ".join(one.cmdline()) for one in psutil.Process().children(recursive=True)]
-    assert not [line for line in lines if "ipykernel" in line]
+GRANDCHILD = """import os, pathlib, time
+pathlib.Path("part").write_text(str(os.getpid()))
+os.replace("part", "pid")
+time.sleep(600)"""
+CHILD = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {GRANDCHILD!r}], start_new_session=True)"
+
+
+def test_a_process_past_its_time_ends_with_all_below_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _ = run_process([sys.executable, "-c", CHILD], dict(os.environ), timeout=5.0)
+    assert code is None
+    below = int((tmp_path / "pid").read_text())
+    assert not psutil.pid_exists(below) or psutil.Process(below).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_chapter_past_its_time_is_reported(mini, tmp_path):
+    path = mini.write(tmp_path / "00_slow.ipynb", mini.code("import time\ntime.sleep(600)"))
+    assert "00_slow: not finished within 0.5 s" in run_chapter(path, timeout=0.5).problems
+
+
+def test_the_cell_that_was_running_is_named(mini):
+    book = mini.notebook(mini.code("1"), mini.code("rounds = 3", "injected-parameters"), mini.code("sleep()"))
+    book.cells[2].metadata["papermill"] = {"status": "running"}
+    assert cell_problems(book) == ["cell 2 (`sleep()`): was running when the time was up"]
 
 
 class TestSecondRun:
@@ -166,6 +188,28 @@ def test_the_contents_are_in_order_and_found_by_any_name():
 def test_bad_arguments_of_run_all_are_named(tmp_path, name, value):
     with pytest.raises((TypeError, ValueError), match=name):
         run_all([], **{"out_dir": tmp_path, name: value})
+
+
+@pytest.mark.parametrize("function", [run_chapter, nbval_chapter, check_notebook, commit_chapter])
+def test_what_is_no_path_or_is_not_there_is_named(function, tmp_path):
+    with pytest.raises(TypeError, match="path: got 3"):
+        function(3)
+    with pytest.raises(FileNotFoundError, match=r"path: got .*00_none\.ipynb"):
+        function(tmp_path / "00_none.ipynb")
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), "long", True])
+def test_times_are_positive_numbers(good, timeout):
+    for function in (run_chapter, nbval_chapter):
+        with pytest.raises((TypeError, ValueError), match="timeout: got"):
+            function(good[0], timeout=timeout)
+
+
+def test_the_book_is_imported_without_its_tools():
+    tools = "{'papermill', 'nbconvert', 'nbformat', 'matplotlib', 'IPython', 'ipywidgets', 'psutil', 'latex2mathml'}"
+    code = f"import sys, fedbook.book; print(sorted({tools} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_a_report_without_measurements_still_makes_a_line():

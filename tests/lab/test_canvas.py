@@ -44,8 +44,11 @@ def test_the_layout_stays_while_it_fits():
     canvas = Canvas()
     canvas.redraw(line, top=1.0)
     before = canvas.figure.axes[0].get_position().bounds
-    canvas.redraw(line, top=42.0)
-    assert canvas.figure.axes[0].get_position().bounds == before
+    for top in (42.0, 12345.0):  # five letters have their room from the start
+        canvas.redraw(line, top=top)
+        ax = canvas.figure.axes[0]
+        assert ax.get_position().bounds == before
+        assert ax.get_tightbbox(canvas.canvas.get_renderer()).x0 >= -1
 
 
 def test_colour_bars_survive_redraws():

@@ -164,7 +164,8 @@ def test_the_first_differing_case_is_named():
 @pytest.mark.parametrize(
     ("got", "expected", "same"),
     [
-        (1, 1.0, True), (True, 1, False), (1, True, False), (torch.tensor(2.0), 2, True), ([1, 2], torch.tensor([1, 2]), True),
+        (1, 1.0, True), (True, 1, False), (1, True, False), (torch.tensor(2.0), 2, True),
+        ([1, 2], torch.tensor([1, 2]), True),
         ([1, 2, 3], [1, 2], False), ([[1, 2]], [1, 2], False), (math.nan, math.nan, True), (1.0, math.nan, False),
         (math.nan, 1.0, False), (math.inf, math.inf, True), (-math.inf, math.inf, False), (math.inf, 1e308, False),
         ({"a": 1.0}, {"a": 1}, True), ({"a": 1, "b": 2}, {"a": 1}, False), ("x", "x", True), ("x", 1, False),

@@ -35,8 +35,9 @@ def test_rounding_keeps_four_digits(x):
 @pytest.mark.parametrize(
     ("value", "key"),
     [
-        (math.nan, "x"), (math.inf, "x"), (torch.tensor([1.0, math.nan]), r"x\[1\]"), ({"y": [-math.inf]}, r"x\.y\[0\]"),
-        (np.float32("nan"), "x"), (1j, "x"), (object(), "x"), ({1: 2}, "x"), (torch.zeros(3000), "x"), ([0] * 3000, "x"),
+        (math.nan, "x"), (math.inf, "x"), (torch.tensor([1.0, math.nan]), r"x\[1\]"),
+        ({"y": [-math.inf]}, r"x\.y\[0\]"), ({1: 2}, "x"), ([0] * 3000, "x"),
+        (np.float32("nan"), "x"), (1j, "x"), (object(), "x"), (torch.zeros(3000), "x"),
         (1.7976e308, "x"), ({1, 2}, "x"), (b"x", "x"),
     ],
 )  # fmt: skip

@@ -58,8 +58,13 @@ def test_headless_errors_raise(change):
 
 @pytest.mark.parametrize(
     ("work", "message"),
-    [(lambda n: 3, "returned"), (lambda n: [1, 2], "a step of"), (lambda n: [(1, 2, 3)], "a step of"), (lambda n: [], "no steps")],
-)  # fmt: skip
+    [
+        (lambda n: 3, "returned"),
+        (lambda n: [1, 2], "a step of"),
+        (lambda n: [(1, 2, 3)], "a step of"),
+        (lambda n: [], "no steps"),
+    ],
+)
 def test_work_must_be_pairs(work, message):
     with pytest.raises((TypeError, ValueError), match=message):
         panel(work)
@@ -110,6 +115,7 @@ def test_run_while_running_starts_again_and_the_older_run_touches_nothing(live):
         made.controls["n"].value = 9
         made.run()
         await first
+        assert made.running and "stopped" not in made.status.value
         await made.task
         assert made.history == list(start(9)) and "done" in made.status.value and sorted(ended) == [6, 9]
         assert made.bar.max == 9  # more steps than announced

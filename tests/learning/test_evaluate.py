@@ -15,7 +15,8 @@ from sklearn.preprocessing import StandardScaler
 
 from fedbook.learning import evaluate as e
 
-DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])]
 DIGITS, LABELS = load_digits(return_X_y=True)
 X, Y = torch.from_numpy(DIGITS / 16), torch.from_numpy(LABELS)
 TRAIN, TEST = slice(0, 900), slice(900, None)

@@ -1,0 +1,59 @@
+"""Stored results: tables that took longer than a chapter may, made by ``fedbook compare``, drawn and read here."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+
+from fedbook import arguments
+from fedbook.lab.draw import draw_curves
+
+
+def stored(name: str) -> dict[str, Any]:
+    """The comparison ``data/results/NAME.json``. Raises: TypeError, FileNotFoundError (says where it looked)."""
+    from fedbook.data.root import folders
+
+    if not isinstance(name, str) or not name.replace("_", "").isalnum():
+        raise arguments.wrong(TypeError, "name", name, "a file name of letters, digits and _")
+    places = [folder / "results" / f"{name}.json" for folder in folders(None)]
+    for place in places:
+        if place.is_file():
+            return json.loads(place.read_text())
+    raise FileNotFoundError(f"results {name!r}: looked for " + " and ".join(str(place) for place in places))
+
+
+def curve(cell: dict[str, Any], metric: str = "accuracy") -> tuple[torch.Tensor, torch.Tensor]:
+    """The rounds [E] and values [S, E] of one cell of a comparison."""
+    values = [[float("nan") if v is None else v for v in row] for row in cell["curve"][metric]]
+    return torch.tensor(cell["curve"]["round"]), torch.tensor(values, dtype=torch.float64)
+
+
+def rounds_to_reach(cell: dict[str, Any], target: float, metric: str = "accuracy") -> list[float | None]:
+    """For each seed the round at which the best value so far crosses ``target``, interpolated; None if never."""
+    target = arguments.real("target", target)
+    t, values = curve(cell, metric)
+    found: list[float | None] = []
+    for best in values.nan_to_num(-torch.inf).cummax(1).values.tolist():
+        at = next((i for i, v in enumerate(best) if v >= target), None)
+        if at is None or at == 0 or best[at] == best[at - 1]:
+            found.append(None if at is None else float(t[at]))
+        else:
+            share = (target - best[at - 1]) / (best[at] - best[at - 1])
+            found.append(float(t[at - 1] + share * (t[at] - t[at - 1])))
+    return found
+
+
+def draw_stored(ax: Axes, table: dict[str, Any], *, lowest: float = 0.0) -> str:
+    """The metric by round of every cell of a comparison, mean and interval over its seeds."""
+    curves = {}
+    for cell in table["cells"]:
+        label = " ".join(f"{v}" for v in cell["varied"].values()) or cell["method"]
+        curves[label] = curve(cell, table["metric"])
+    sentence = draw_curves(ax, curves, y_label=table["metric"])
+    ax.set_ylim(lowest, 1.0)
+    batch = table["settings"].get("batch_size")
+    ax.set_title("all local data in one batch" if batch == 0 else f"batches of {batch}")
+    return sentence
