@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 
 class BadArguments(Exception):
@@ -180,21 +180,26 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _book(options: argparse.Namespace) -> int:
-    from fedbook import book
+    from fedbook import arguments, book
+    from fedbook.book.commit import commit_all
 
     try:
-        chapters = book.find(options.chapters)
+        chosen = [book.chapter(key) for key in options.chapters] or book.ready_chapters()
+        arguments.one_of("profile", options.profile, book.contents.PROFILES)
+        if not all(one.ready for one in chosen):
+            raise ValueError(f"chapter: got {options.chapters}; allowed are the chapters that are written: "
+                             + ", ".join(one.name for one in book.ready_chapters()))  # fmt: skip
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error
     if options.commit:
-        return _say(book.commit_all(chapters))
-    return _say(book.build(profile=options.profile, chapters=chapters, out=options.out))
-
-
-def _say(built: Any) -> int:
-    print(built.text)
-    print(json.dumps(built.as_dict()))
-    return 0 if built.ok else 1
+        reports = commit_all([book.notebooks_folder() / one.file for one in chosen])
+    else:
+        reports = book.build(options.profile, chosen, options.out)
+    print(book.table(reports))
+    good = all(report.ok for report in reports)
+    where = None if options.commit else str(options.out / "index.html")
+    print(json.dumps({"chapters": [report.name for report in reports], "ok": good, "index": where}))
+    return 0 if good else 1
 
 
 def _data(options: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from fedbook.book.checked_book import Book, Problem
 from fedbook.book.product import tags
 
 ABSOLUTE = re.compile(r"^(/[A-Za-z_.][\w.-]*(/|$)|~/|[A-Za-z]:[\\/])")
-MACHINE_PATH = re.compile(r"(?<![\w./:])(/(home|tmp|root|Users|mnt|work|opt|var|usr)/[\w.-]+|[A-Z]:\\\\?\w+)")
+MACHINE_PATH = re.compile(r"(?<![\w./:])(/(home|tmp|root|Users|mnt|opt|var|usr|srv)/[\w.-]+|[A-Z]:\\\\?\w+)")
 TYPES = {"int": (int,), "float": (float, int), "str": (str,), "bool": (bool,), "list": (list,), "tuple": (tuple,)}
 
 

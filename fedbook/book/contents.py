@@ -64,7 +64,10 @@ CHAPTERS: tuple[Chapter, ...] = (
         "Deep Networks from Decentralized Data. AISTATS 2017, arXiv 1602.05629.",
         claim="Averaging the models of clients that train locally learns one shared model without moving their data.",
         ready=True,
-        parameters=_sizes(quick={}, standard={}, paper={}),
+        parameters=_sizes(
+            quick={"train_samples": 1000, "test_samples": 500, "clients": 10, "rounds": 5, "repetitions": 2},
+            paper={"train_samples": 0, "test_samples": 0, "clients": 100, "rounds": 200},
+        ),
     ),
     Chapter(
         number=1,

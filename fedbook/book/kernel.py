@@ -64,7 +64,7 @@ def run_process(command: Sequence[str], env: Mapping[str, str], timeout: float) 
 
 
 def _end_tree(pid: int) -> None:
-    """End a process and its descendants: a kernel lives in a session of its own and would stay."""
+    """End a process and its descendants: a kernel is started apart and would stay."""
     import psutil
 
     try:

@@ -70,16 +70,23 @@ class Cohort:
     ids: Tensor
     present: Tensor
 
+    def __post_init__(self):
+        arguments.tensor("ids", self.ids, ndim=2, kind="integer")
+        arguments.tensor("present", self.present, shape=self.ids.shape, kind="bool")
+
     @classmethod
     def of(cls, lists: Sequence[Tensor]) -> Cohort:
-        """From one list of distinct client numbers for each seed (empty lists are allowed)."""
+        """From one list of distinct client numbers for each seed (empty lists are allowed).
+
+        Raises: TypeError (numbers that are not whole), ValueError (negative, twice, no list at all).
+        """
+        if not isinstance(lists, Sequence) or isinstance(lists, str) or not lists:
+            raise arguments.wrong(ValueError, "cohort", lists, "one list of client numbers for each seed")
+        lists = [_numbers(members) for members in lists]
         width = max((len(ids) for ids in lists), default=0)
         ids = torch.zeros(len(lists), width, dtype=torch.long)
         present = torch.zeros(len(lists), width, dtype=torch.bool)
         for slot, members in enumerate(lists):
-            members = torch.as_tensor(members, dtype=torch.long)
-            if len(members.unique()) != len(members):
-                raise arguments.wrong(ValueError, "cohort", members.tolist(), "each client at most once")
             ids[slot, : len(members)] = members
             present[slot, : len(members)] = True
         return cls(ids, present)
@@ -92,3 +99,15 @@ class Cohort:
     def members(self, slot: int) -> Tensor:
         """[m_s] client numbers of federation ``slot``."""
         return self.ids[slot, self.present[slot]]
+
+
+def _numbers(members: Tensor | Sequence[int]) -> Tensor:
+    members = torch.as_tensor(members)
+    if members.ndim != 1 or (members.numel() and (members.dtype.is_floating_point or members.dtype == torch.bool)):
+        raise arguments.wrong(TypeError, "cohort", members, "a list of whole numbers")
+    members = members.to(torch.long)
+    if members.numel() and int(members.min()) < 0:
+        raise arguments.wrong(ValueError, "cohort", members.tolist(), "client numbers of at least 0")
+    if len(members.unique()) != len(members):
+        raise arguments.wrong(ValueError, "cohort", members.tolist(), "each client at most once")
+    return members

@@ -18,7 +18,7 @@ from fedbook import arguments
 from fedbook.federation.cohort import Cohort
 from fedbook.federation.ledger import Encoded, Wire
 from fedbook.federation.population import Rows
-from fedbook.federation.tree import Tree, flatten, tree_map, unflatten
+from fedbook.federation.tree import Tree, flatten, leaves, tree_map, unflatten
 from fedbook.randomness import stream
 
 
@@ -65,8 +65,11 @@ class Local:
     chunk: int | None = None
 
     def streams(self, purpose: str) -> list[np.random.Generator]:
-        """R generators, one a client, keyed by (its federation's seed, purpose, round, client)."""
-        return [stream(s, purpose, max(self.t, -1), k) for s, k in zip(self.seeds, self.clients.tolist(), strict=True)]
+        """R generators, one a client, keyed by (its federation's seed, purpose, round, client).
+
+        Two exchanges of one round that need independent draws must name different purposes.
+        """
+        return [stream(s, purpose, self.t, k) for s, k in zip(self.seeds, self.clients.tolist(), strict=True)]
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,16 @@ class Exchange:
 
     def __post_init__(self):
         arguments.one_of("reveal", self.reveal, ("each", "sum"))
+        if not callable(self.work):
+            raise arguments.wrong(TypeError, "work", self.work, "a function of one Local that returns a Reply")
+        for word in ("down", "each", "chain", "like"):
+            if not isinstance(getattr(self, word), Mapping):
+                raise arguments.wrong(TypeError, word, getattr(self, word), "a mapping from words")
+        for name, chain in self.chain.items():
+            if not isinstance(chain, Chain):
+                raise arguments.wrong(TypeError, f"chain[{name!r}]", chain, "a Chain")
+        if not isinstance(self.name, str) or not self.name:
+            raise arguments.wrong(TypeError, "name", self.name, "a non-empty word")
         if not isinstance(self.cohort, Cohort):
             raise arguments.wrong(TypeError, "cohort", self.cohort, "a Cohort (turn.cohort(sampler) draws one)")
 
@@ -195,7 +208,7 @@ class Total:
     def of(cls, uploads: Uploads, like: Mapping[str, Tree]) -> Total:
         """The sums over each cohort; names come from the uploads, or from ``like`` if all cohorts are empty."""
         names = {name: None for part in uploads.parts for name in part.tree} or dict.fromkeys(like)
-        if not names:
+        if not names and not uploads.parts:
             raise ValueError("like: got nothing, and the cohort is empty; allowed is the form of one row of each upload")
         return cls({name: tree_map(lambda x: x.sum(1), uploads[name]) for name in names})
 
@@ -223,9 +236,14 @@ def weighted_mean(tree: Tree, weights: Tensor, otherwise: Tree | None = None) ->
 
     Shapes: leaves [S, m, ...] and ``weights`` [S, m] to leaves [S, ...]. Where a federation's weights sum
     to zero (an empty cohort) the result is ``otherwise`` [S, ...].
-    Raises: ValueError if that happens without ``otherwise``, or for a negative or non-finite weight.
+    Raises: TypeError (leaves that are no floating-point tensors), ValueError if that happens without
+    ``otherwise``, for a negative or non-finite weight, or for shapes that do not fit.
     """
-    arguments.tensor("weights", weights, ndim=2)
+    weights = arguments.tensor("weights", weights, ndim=2).to(torch.float64)
+    for name, leaf in leaves(tree):
+        arguments.tensor(f"tree {name!r}", leaf, kind="float", finite=False)
+        if leaf.shape[:2] != weights.shape:  # einsum would stretch an axis of 1: a sum in place of a mean
+            raise arguments.wrong(ValueError, f"tree {name!r}", leaf, f"the weights' [S, m] = {tuple(weights.shape)} first")
     if weights.numel() and float(weights.min()) < 0:
         raise arguments.wrong(ValueError, "weights", weights.tolist(), "non-negative numbers")
     total = weights.sum(1)
@@ -239,6 +257,8 @@ def weighted_mean(tree: Tree, weights: Tensor, otherwise: Tree | None = None) ->
         mixed = torch.einsum("sm,sm...->s...", w, x)
         if old is None:
             return mixed
+        if old.shape != mixed.shape:
+            raise arguments.wrong(ValueError, "otherwise", old, f"tensors of the mean's shape {tuple(mixed.shape)}")
         return torch.where(empty.to(x.device).view(-1, *[1] * (x.ndim - 2)), old, mixed)
 
     return tree_map(mean, tree) if otherwise is None else tree_map(mean, tree, otherwise)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -76,7 +77,7 @@ class Algorithm(Protocol):
         """Exchanges before round 0 (a generator that returns the server's state)."""
 
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
-        """One round: yields exchanges, returns the server's new state."""
+        """One round: yields exchanges, returns the server's new state; the tensors of ``server`` stay as they are."""
 
 
 Evaluation = Callable[[dict[str, Tree], dict[str, Tree]], Mapping[str, torch.Tensor]]
@@ -88,7 +89,8 @@ class Rounds:
     ``seeds``: S federations side by side. ``evaluate(server, clients)`` gives metrics [S] every ``every``
     rounds and after the last (the simulator's privilege: it is in no ledger). With ``path`` a checkpoint
     is written after every ``save_every`` rounds; ``resume=True`` continues from it, if it is there.
-    ``noise_seeds="system"`` draws privacy noise from the operating system.
+    ``noise_seeds="system"`` draws privacy noise from the operating system. ``how`` and ``chunk`` (see
+    fedbook.learning.local) default to the committed choice for the device and the model.
     ``observe(exchange, uploads)`` is called after each exchange (recording, teaching).
     Raises: TypeError, ValueError, checkpoint.CheckpointError.
     """
@@ -115,6 +117,13 @@ class Rounds:
         self.every = arguments.integer("every", every, 1)
         self.save_every = arguments.integer("save_every", save_every, 1)
         self.seeds = _seeds(seeds, algorithm, federation)
+        for word, function in (("evaluate", evaluate), ("observe", observe)):
+            if function is not None and not callable(function):
+                raise arguments.wrong(TypeError, word, function, "a function or None")
+        if how is not None:
+            arguments.one_of("how", how, ("vmap", "loop"))
+        chunk = None if chunk is None else arguments.integer("chunk", chunk, 1)
+        resume = arguments.flag("resume", resume)
         self.evaluate, self.observe = evaluate, observe
         self.path = None if path is None else Path(path)
         self.history, self.t = History(), -1  # t: the next round; -1 = the set-up is still to do
@@ -122,7 +131,9 @@ class Rounds:
         self.privacy = [PrivacyLedger(noise_seeded=s is not None) for s in self.noise_seeds]
         turn = self._turn(-1)
         self.server, clients = algorithm.start(federation, turn)
-        how = how or _committed_choice(algorithm, federation)
+        if how is None:
+            how, committed = _committed_choice(algorithm, federation)
+            chunk = committed if chunk is None else chunk
         self.simulator = Simulator(federation, self.seeds, clients, self.noise_seeds, how, chunk)
         if resume and self.path is not None and self.path.exists():
             self._load(self.path)
@@ -145,42 +156,58 @@ class Rounds:
         return own | {"algorithm": self.algorithm.name, "seeds": list(self.seeds), "noise_seeds": noise, "data": data}
 
     def __iter__(self) -> Iterator[Record]:
-        if self.t < 0:
-            self.simulator.open_round(-1)
-            self.server = drive(self.algorithm.setup(self.server, self._turn(-1)), self._deliver)
-            self.t = 0
+        self._set_up()
         while self.t < self.total:
             yield self.step()
 
+    def _set_up(self) -> None:
+        if self.t < 0:
+            with self._whole_or_not_at_all(-1):
+                server = drive(self.algorithm.setup(self.server, self._turn(-1)), self._deliver)
+            self.server, self.t = server, 0
+
     def step(self) -> Record:
-        """Run the next round and return its record (the set-up must be done; iterate for that)."""
+        """Run the next round (before the first one the set-up) and return its record."""
+        self._set_up()
         t, begun = self.t, time.perf_counter()
+        with self._whole_or_not_at_all(t):
+            server = drive(self.algorithm.round(self.server, self._turn(t)), self._deliver)
+            seconds = time.perf_counter() - begun
+            due = self.evaluate is not None and ((t + 1) % self.every == 0 or t + 1 == self.total)
+            metrics = self.evaluate(server, self.clients) if due else {}
+            record = Record(
+                t=t,
+                metrics=finite({name: self._metric(name, values) for name, values in metrics.items()}),
+                trace=finite(self.simulator.trace_means()),
+                cohort=list(self.simulator.cohort_sizes),
+                bytes_up=list(self.bytes.last["up"]),
+                bytes_down=list(self.bytes.last["down"]),
+                seconds=seconds,
+            )
+        self.server, self.t = server, t + 1
+        self.history.append(record)
+        if self.path is not None and (self.t % self.save_every == 0 or self.t == self.total):
+            self.save(self.path)
+        return record
+
+    @contextmanager
+    def _whole_or_not_at_all(self, t: int) -> Iterator[None]:
+        """A round that is interrupted (in its evaluation too) leaves no trace: neither here nor in the checkpoint."""
         self.simulator.open_round(t)
         ledgers = [ledger.state() for ledger in self.privacy]
         try:
-            self.server = drive(self.algorithm.round(self.server, self._turn(t)), self._deliver)
-        except BaseException:  # an interrupted round leaves no trace: neither here nor in the checkpoint
+            yield
+        except BaseException:
             self.simulator.roll_back()
             if None not in self.noise_seeds:  # fresh noise from the system would be a second release: that stays counted
                 self.privacy = [PrivacyLedger.from_state(state) for state in ledgers]
             raise
-        seconds = time.perf_counter() - begun
-        due = self.evaluate is not None and ((t + 1) % self.every == 0 or t + 1 == self.total)
-        metrics = self.evaluate(self.server, self.clients) if due else {}
-        record = Record(
-            t=t,
-            metrics=finite({name: [float(v) for v in values] for name, values in metrics.items()}),
-            trace=finite(self.simulator.trace_means()),
-            cohort=list(self.simulator.cohort_sizes),
-            bytes_up=list(self.bytes.last["up"]),
-            bytes_down=list(self.bytes.last["down"]),
-            seconds=seconds,
-        )
-        self.history.append(record)
-        self.t = t + 1
-        if self.path is not None and (self.t % self.save_every == 0 or self.t == self.total):
-            self.save(self.path)
-        return record
+
+    def _metric(self, name: str, values: Any) -> list[float]:
+        numbers = torch.as_tensor(values)
+        if tuple(numbers.shape) != (len(self.seeds),):
+            raise arguments.wrong(ValueError, f"metric {name!r}", numbers, f"one number for each of {len(self.seeds)} seeds")
+        return numbers.double().tolist()
 
     def save(self, path: str | Path) -> None:
         """Write a checkpoint between rounds."""
@@ -193,19 +220,23 @@ class Rounds:
             "bytes": self.bytes.state(),
             "privacy": [ledger.state() for ledger in self.privacy],
             "how": self.simulator.how,
+            "chunk": self.simulator.chunk,
         }
         checkpoint.save(path, state)
 
     def _load(self, path: Path) -> None:
         state = checkpoint.load(path)
         checkpoint.same_configuration(state["configuration"], self.configuration(), path)
+        if state["t"] > self.total:
+            rounds = f"got {self.total}; allowed is at least the {state['t']} that {path} holds"
+            raise checkpoint.CheckpointError(f"total (rounds): {rounds}")
         device = self.federation.device
         self.server = tree_map(lambda x: x.to(device), state["server"])
         self.simulator.clients = {g: tree_map(lambda x: x.to(device), tree) for g, tree in state["clients"].items()}
         self.history, self.t = History.from_state(state["history"]), state["t"]
         self.bytes.load(state["bytes"])
         self.privacy = [PrivacyLedger.from_state(entry) for entry in state["privacy"]]
-        self.simulator.how = state["how"]
+        self.simulator.how, self.simulator.chunk = state["how"], state["chunk"]
 
     def _turn(self, t: int) -> Turn:
         return Turn(t, self.seeds, self.federation.num_clients, self.noise_seeds, self.privacy)
@@ -256,12 +287,12 @@ def _noise_seeds(noise_seeds: str | Sequence[int], seeds: tuple[int, ...]) -> tu
         return seeds
     if noise_seeds == "system":
         return (None,) * len(seeds)
-    if isinstance(noise_seeds, str) or len(noise_seeds) != len(seeds):
+    if isinstance(noise_seeds, str) or not isinstance(noise_seeds, Sequence) or len(noise_seeds) != len(seeds):
         raise arguments.wrong(ValueError, "noise_seeds", noise_seeds, '"same", "system" or one for each seed')
     return tuple(arguments.integer("noise_seeds", s, 0, 2**63 - 1) for s in noise_seeds)
 
 
-def _committed_choice(algorithm: Algorithm, federation: Federation) -> str:
+def _committed_choice(algorithm: Algorithm, federation: Federation) -> tuple[str, int | None]:
     from fedbook.learning.local import choose
 
     return choose(federation.device.type, getattr(algorithm, "kind", "other"))

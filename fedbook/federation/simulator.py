@@ -42,22 +42,20 @@ class Simulator:
         self._bytes_before = self.bytes.state()
         self.trace: dict[str, list[tuple[Tensor, Tensor]]] = {}  # name -> (federation, value) of each row
         self.cohort_sizes = [0] * len(self.seeds)
+        self._times: dict[str, int] = {}  # exchange name -> how often it happened this round
 
     def open_round(self, t: int) -> None:
         """Begin round ``t`` (-1: the set-up): fresh byte counts and trace."""
-        self.t, self.trace, self.cohort_sizes, self._undo = t, {}, [0] * len(self.seeds), []
+        self.t, self.trace, self.cohort_sizes, self._undo, self._times = t, {}, [0] * len(self.seeds), [], {}
         self.bytes.open_round()
         self._bytes_before = copy.deepcopy(self.bytes.state())
 
     def deliver(self, exchange: Exchange) -> Uploads | Total:
         """Run one exchange and return its uploads (or their sum)."""
         cohort = exchange.cohort
-        ids = cohort.ids[cohort.present]
-        if len(cohort.ids) != len(self.seeds):
-            raise ValueError(f"cohort: got {len(cohort.ids)} federations; allowed are the {len(self.seeds)} of this run")
-        if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= self.federation.num_clients):
-            raise arguments.wrong(ValueError, "cohort", ids.tolist(), f"clients 0..{self.federation.num_clients - 1}")
+        self._check(exchange)
         self._count_down(exchange)
+        self._times[exchange.name] = self._times.get(exchange.name, 0) + 1
         self.cohort_sizes = [max(a, b) for a, b in zip(self.cohort_sizes, cohort.sizes.tolist(), strict=True)]
         parts = []
         for number, group in enumerate(self.federation.groups.values()):
@@ -65,6 +63,9 @@ class Simulator:
             slot, place = torch.nonzero(here, as_tuple=True)
             if len(slot):
                 parts.append(self._work(exchange, group, slot, place))
+        sent = {name for part in parts for name in part.tree}
+        if parts and not set(exchange.chain) <= sent:  # a misspelt name would go unclipped and without noise
+            raise arguments.wrong(ValueError, "chain", sorted(exchange.chain), f"names of the uploads {sorted(sent)}")
         uploads = Uploads(cohort, parts, exchange.like)
         return uploads if exchange.reveal == "each" else Total.of(uploads, exchange.like)
 
@@ -74,6 +75,23 @@ class Simulator:
             _put(self.clients[group], slot, member, old)
         self._undo = []
         self.bytes.load(self._bytes_before)
+
+    def _check(self, exchange: Exchange) -> None:
+        cohort, seeds = exchange.cohort, len(self.seeds)
+        ids = cohort.ids[cohort.present]
+        if len(cohort.ids) != seeds:
+            raise ValueError(f"cohort: got {len(cohort.ids)} federations; allowed are the {seeds} of this run")
+        if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= self.federation.num_clients):
+            raise arguments.wrong(ValueError, "cohort", ids.tolist(), f"clients 0..{self.federation.num_clients - 1}")
+        for word, message, lead in (("down", exchange.down, (seeds,)), ("each", exchange.each, tuple(cohort.ids.shape))):
+            for name, leaf in leaves(message):
+                value = _received(leaf) if word == "down" else leaf
+                if not isinstance(value, Tensor):
+                    kinds = "tensors or Wire" if word == "down" else "tensors"
+                    raise arguments.wrong(TypeError, f"{word} {name!r}", value, kinds)
+                if tuple(value.shape[: len(lead)]) != lead:
+                    allowed = f"a tensor whose first axes are {lead} ({'S' if word == 'down' else 'S, m'})"
+                    raise arguments.wrong(ValueError, f"{word} {name!r}", value, allowed)
 
     def _count_down(self, exchange: Exchange) -> None:
         counts = []
@@ -110,9 +128,12 @@ class Simulator:
         own = self.clients.get(group, {})
         if set(state) != set(own):
             raise ValueError(f"state: got {sorted(state)} from the work; allowed is {sorted(own)} as given at the start")
-
-        self._undo.append((group, slot, member, tree_map(lambda x: x[slot, member], own)))
-        _put(own, slot, member, dict(state))
+        old = tree_map(lambda x: x[slot, member], own)
+        for (name, new), (_, kept) in zip(leaves(tree_map(lambda x, _: x, state, old)), leaves(old), strict=True):
+            if new.shape != kept.shape or new.dtype != kept.dtype:  # assigning would stretch or round silently
+                raise arguments.wrong(ValueError, f"state {name!r} of the work", new, arguments.shown(kept))
+        self._undo.append((group, slot, member, old))
+        _put(own, slot, member, state)
 
     def _send(self, exchange: Exchange, group: str, slot: Tensor, place: Tensor, upload: Any) -> Part:
         clients = exchange.cohort.ids[slot, place].tolist()
@@ -121,7 +142,9 @@ class Simulator:
         for name, rows in upload.items():
             rows = tree_map(lambda x: x.detach(), rows)
             chain = exchange.chain.get(name, Chain())
-            purpose = f"{exchange.name}/{name}"
+            # the same exchange twice in a round must not add the same noise twice: its difference would be in clear
+            times = self._times[exchange.name]
+            purpose = f"{exchange.name}/{name}" if times == 1 else f"{exchange.name}#{times}/{name}"
             flat, buffers = self._pass(chain, flatten(rows), purpose, slot, clients)
             tree[name] = unflatten(flat, rows)
             if buffers is not None:
@@ -139,14 +162,20 @@ class Simulator:
             pairs = zip(slot.tolist(), clients, strict=True)
             return [stream(self.noise_seeds[s], f"{purpose}/{step}", self.t, k) for s, k in pairs]
 
+        form = {name: x.shape for name, x in rows.items()}
         for number, transform in enumerate(chain.transforms):
             rows, trace = transform(rows, streams(str(number)))
+            _same_form(f"transform {number} of {purpose!r}", rows, form)
             for name, values in trace.items():
                 self.trace.setdefault(name, []).append((slot, values))
         if chain.codec is None:
             return rows, None
         buffers = chain.codec.encode(rows, streams("codec"))
-        return chain.codec.decode(buffers, rows), buffers
+        if len(buffers) != len(clients):
+            raise ValueError(f"codec of {purpose!r}: got {len(buffers)} buffers; allowed is one for each of {len(clients)} rows")
+        decoded = chain.codec.decode(buffers, rows)
+        _same_form(f"codec of {purpose!r}", decoded, form)
+        return decoded, buffers
 
     def trace_means(self) -> dict[str, list[float]]:
         """Each trace's mean over the rows of each federation (NaN where its cohort was empty)."""
@@ -161,9 +190,15 @@ class Simulator:
 
 def _put(whole: Tree, slot: Tensor, member: Tensor, rows: Tree) -> None:
     def put(x: Tensor, new: Tensor) -> None:
-        x[slot, member] = new.detach().to(x.dtype)
+        x[slot, member] = new.detach()
 
     tree_map(put, whole, rows)
+
+
+def _same_form(name: str, rows: dict[str, Tensor], form: dict[str, torch.Size]) -> None:
+    if {leaf: x.shape for leaf, x in rows.items()} != form:
+        got = {leaf: tuple(x.shape) for leaf, x in rows.items()}
+        raise ValueError(f"{name}: got {got}; allowed is the form that went in, {({n: tuple(s) for n, s in form.items()})}")
 
 
 def _received(leaf: Tensor | Wire) -> Tensor:
@@ -179,4 +214,7 @@ def _checked(reply: Reply, rows: int, exchange: str) -> Reply:
                 raise arguments.wrong(
                     ValueError, f"{word} {name!r} of exchange {exchange!r}", leaf, f"a tensor with {rows} rows, one a client"
                 )
+    for name, values in reply.trace.items():
+        if values.ndim != 1:
+            raise arguments.wrong(ValueError, f"trace {name!r} of exchange {exchange!r}", values, "one number a client")
     return reply

@@ -35,8 +35,13 @@ def tree_map(function: Callable, *trees: Tree) -> Tree:
 
 
 def flatten(tree: Tree) -> dict[str, Any]:
-    """The tree as one flat dictionary from joined names to leaves."""
-    return dict(leaves(tree))
+    """The tree as one flat dictionary from joined names to leaves. Raises: ValueError (two leaves of one name)."""
+    pairs = list(leaves(tree))
+    flat = dict(pairs)
+    if len(flat) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"tree: got the names {sorted(names)}; allowed are names that differ when joined with '/'")
+    return flat
 
 
 def unflatten(flat: Mapping[str, Any], form: Tree) -> Tree:

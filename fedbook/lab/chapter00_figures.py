@@ -54,6 +54,8 @@ def draw_orders(ax: Axes, lr: Tensor, errors: Mapping[str, Tensor]) -> str:
         slope = float((values[-1] / values[-2]).log() / (lr[-1] / lr[-2]).log())
         ax.loglog(lr, values, label=label, **series(i))
         parts.append(f"{label}: slope {slope:.2f}")
+    ax.set_xticks(lr.tolist(), [f"{v:g}" for v in lr.tolist()])
+    ax.minorticks_off()
     ax.set_xlabel(r"step size $\eta$")
     ax.set_ylabel("relative error of the prediction")
     ax.legend(loc="lower right")
@@ -87,7 +89,7 @@ def draw_drift(ax: Axes, *, local_steps: int, lr: float, curvature: float, round
     ax.contour(grid[..., 0], grid[..., 1], level, levels=10, colors="#BBBBBB", linewidths=0.7)
     for k, name in enumerate("AB"):
         for t in range(min(4, rounds)):
-            ax.plot(walks[t, :, k, 0], walks[t, :, k, 1], color=PALETTE[k], linewidth=1.2, linestyle=("-", "--")[k])
+            ax.plot(walks[t, :, k, 0], walks[t, :, k, 1], color=PALETTE[k], linewidth=1.2, linestyle=("-", "--")[k], marker="")
         ax.plot(*b[k].tolist(), marker="sD"[k], color=PALETTE[k], linestyle="", label=f"optimum of client {name}")
     ax.plot(server[:, 0], server[:, 1], color="black", marker=".", linewidth=1, label="server, round by round")
     ax.plot(*best.tolist(), "*", color=PALETTE[2], markersize=14, linestyle="", label="minimum of the global loss")
@@ -109,7 +111,7 @@ def skew_drawer(labels: Tensor, classes: Sequence[str], seed: int = 0) -> Callab
     labels = labels.cpu()
 
     def draw_skew(ax: Axes, *, alpha: float, clients: int) -> str:
-        counts = partition.dirichlet(labels, clients, alpha, seed).counts(labels, len(classes)).double()
+        counts = partition.dirichlet(labels, clients, seed, alpha=alpha).counts(labels, len(classes)).double()
         draw_partition(ax, counts, classes)
         share = counts / counts.sum(1, keepdim=True)
         effective = torch.exp(-(share * share.clamp(min=1e-12).log()).sum(1))

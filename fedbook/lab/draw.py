@@ -117,8 +117,7 @@ def _bubbles(ax: Axes, counts: np.ndarray) -> None:
     largest = min(0.95 * place.width * width / clients, 0.9 * place.height * height / kinds, 22.0)
     ax.scatter(client, kind, s=(largest**2) * held / counts.max(), color=style.PALETTE[0], linewidths=0)
     ax.set_xlim(-0.7, clients - 0.3)
-    if clients <= 12:
-        ax.set_xticks(range(clients))
+    ax.set_xticks(range(0, clients, 1 if clients <= 12 else 5))
 
 
 def _share_map(ax: Axes, counts: np.ndarray) -> None:

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 
 from fedbook import arguments
 from fedbook.lab.draw import draw_curves
+from fedbook.lab.style import series
 
 
 def stored(name: str) -> dict[str, Any]:
@@ -57,3 +58,17 @@ def draw_stored(ax: Axes, table: dict[str, Any], *, lowest: float = 0.0) -> str:
     batch = table["settings"].get("batch_size")
     ax.set_title("all local data in one batch" if batch == 0 else f"batches of {batch}")
     return sentence
+
+
+def draw_cost(ax: Axes, table: dict[str, Any]) -> str:
+    """Milliseconds of a round against all clients K, one curve for each cohort size m."""
+    rows, parts = table["rows"], []
+    for i, cohort in enumerate(sorted({row["cohort"] for row in rows})):
+        own = [row for row in rows if row["cohort"] == cohort]
+        ax.loglog([row["clients"] for row in own], [row["ms"] for row in own], label=f"m = {cohort}", **series(i))
+        parts.append(f"m = {cohort}: " + ", ".join(f"{row['ms']:.0f}" for row in own))
+    ax.set_xlabel("all clients $K$")
+    ax.set_ylabel("milliseconds a round")
+    ax.legend(loc="center right")
+    clients = sorted({row["clients"] for row in rows})
+    return f"Milliseconds a round with {', '.join(f'{k:,}' for k in clients)} clients in all: {'; '.join(parts)}."

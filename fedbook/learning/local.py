@@ -182,14 +182,15 @@ def sgd(
 
 
 @lru_cache
-def _choices() -> dict[str, dict[str, str]]:
+def _choices() -> dict[str, dict[str, list]]:
     return json.loads(files("fedbook.learning").joinpath("choices.json").read_text())["choice"]
 
 
-def choose(device: str, kind: str) -> str:
-    """The committed choice ("vmap" or "loop") for a device type and a kind of model.
+def choose(device: str, kind: str) -> tuple[str, int | None]:
+    """The committed choice (how, chunk) for a device type and a kind of model.
 
-    The table comes from ``python -m fedbook.learning.benchmark``, never from timing during a run; unknown
-    rows give "vmap".
+    The table comes from ``python -m fedbook.learning.benchmark``, never from timing during a run. Small chunks
+    win on a CPU because they fit its cache. Rows nobody measured: "vmap", on a CPU in chunks of 20.
     """
-    return _choices().get(device, {}).get(kind, "vmap")
+    how, chunk = _choices().get(device, {}).get(kind, ["vmap", 20 if device == "cpu" else None])
+    return how, chunk

@@ -1,5 +1,8 @@
 """The vectorised local step against the plain loop and against PyTorch's own modules and optimiser."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -142,7 +145,22 @@ def test_parameter_counts_of_the_fedavg_paper():
 
 
 def test_the_choice_is_read_from_the_committed_table():
-    assert choose("cpu", "mlp") == "vmap" and choose("cpu", "a model nobody measured") == "vmap"
+    table = json.loads(Path(choose.__code__.co_filename).with_name("choices.json").read_text())
+    for kind, choice in table["choice"]["cpu"].items():
+        assert choose("cpu", kind) == tuple(choice)
+    assert choose("cpu", "a model nobody measured") == ("vmap", 20) and choose("cuda", "mlp")[0] == "vmap"
+
+
+def test_the_committed_choice_is_never_much_slower_than_the_better_way():
+    """Reads the committed measurements; nothing is timed here."""
+    table = json.loads(Path(choose.__code__.co_filename).with_name("choices.json").read_text())
+    for row in table["measured"]["cpu"]["rows"]:
+        how, chunk = table["choice"]["cpu"][row["kind"]]
+        chosen = row["ms"]["loop" if how == "loop" else f"vmap {chunk}"]
+        assert chosen * 0.9 <= min(ms for way, ms in row["ms"].items() if way != "modules"), row
+    assert {(r["kind"], r["clients"]) for r in table["measured"]["cpu"]["rows"]} == {
+        (kind, clients) for kind in ("linear", "mlp", "cnn") for clients in (10, 50, 100, 1000)
+    }
 
 
 def test_initialisation_is_keyed_and_leaves_the_global_generator_alone():
