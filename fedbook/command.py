@@ -53,7 +53,7 @@ def _parser() -> Parser:
     running = commands.add_parser("run", help="run one method; the last line printed is its result as JSON")
     _experiment(running)
     running.add_argument("--method")
-    running.add_argument("--seed", type=int, default=0)
+    running.add_argument("--seed", type=_whole, default=0)
     running.add_argument("--out", type=Path, help="folder for the checkpoint, the history and result.json")
     running.add_argument("--resume", action="store_true", help="continue from the checkpoint in --out")
     running.set_defaults(call=_run)
@@ -61,7 +61,7 @@ def _parser() -> Parser:
     comparing = commands.add_parser("compare", help="the paper's table: methods side by side over several seeds")
     _experiment(comparing)
     comparing.add_argument("--methods", help="comma-separated; default all")
-    comparing.add_argument("--seeds", type=int, default=3)
+    comparing.add_argument("--seeds", type=_whole, default=3)
     comparing.add_argument("--vary", action="append", default=[], metavar="KEY=V1,V2", help="an axis of the table")
     comparing.add_argument("--tune", action="append", default=[], metavar="KEY=V1,V2", help="chosen on held-out data")
     comparing.add_argument("--tune-set", action="append", default=[], metavar="KEY=VALUE", help="changes while tuning")
@@ -89,6 +89,13 @@ def _experiment(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", default="quick")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
     parser.add_argument("--device", default="auto")
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"got {text!r}; allowed is a whole number") from None
 
 
 def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
@@ -132,6 +139,7 @@ def _list(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from fedbook import experiment, papers
+    from fedbook.data.errors import BrokenFile
 
     changes = _pairs("--set", options.changes)
     if options.resume and options.out is None:
@@ -143,6 +151,8 @@ def _run(options: argparse.Namespace) -> int:
         )
         path = None if options.out is None else options.out / "checkpoint.pt"
         rounds = plan.rounds(path=path, resume=options.resume)  # refuses bad settings before any work
+    except BrokenFile:
+        raise  # a bad file, not a bad argument
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error
     rounds, seconds = experiment.execute(rounds, options.out, label=f"{options.paper} {plan.method}")
@@ -154,9 +164,10 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from fedbook import experiment, papers
+    from fedbook import arguments, experiment, papers
 
     try:
+        arguments.integer("seeds", options.seeds, 1, 1000)
         paper = papers.paper(options.paper)
         methods = options.methods.split(",") if options.methods else list(paper.methods)
         changes = _pairs("--set", options.changes)

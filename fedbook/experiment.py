@@ -25,7 +25,8 @@ class Paper:
 
     ``methods`` and ``problems``: word to one line. ``profiles``: settings that each profile changes (sizes,
     never the algorithm). ``settings``: the dataclasses whose fields ``--set`` may name. ``build(method,
-    problem, settings, seeds, device, **options) -> Rounds``.
+    problem, settings, seeds, device, **options) -> Rounds``. ``fits``: by problem, the settings that it changes after
+    the profile (it has fewer images than the profile asks for).
     """
 
     name: str
@@ -37,6 +38,7 @@ class Paper:
     build: Callable[..., Rounds]
     delta: float | None = None
     metric: str = "accuracy"
+    fits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def defaults(self) -> dict[str, Any]:
         """All settings by name with their default values."""
@@ -56,8 +58,9 @@ class Plan:
     device: str = "cpu"
 
     def settings(self) -> dict[str, Any]:
-        """Defaults, changed by the profile, changed by ``changes``."""
-        return self.paper.defaults() | dict(self.paper.profiles[self.profile]) | dict(self.changes)
+        """Defaults, changed by the profile, by what fits the problem, by ``changes``."""
+        fits = self.paper.fits.get(self.problem, {})
+        return self.paper.defaults() | dict(self.paper.profiles[self.profile]) | dict(fits) | dict(self.changes)
 
     def rounds(self, **options: Any) -> Rounds:
         """The run, ready to start."""
@@ -83,7 +86,12 @@ def plan(
     profile = arguments.one_of("profile", profile, paper.profiles)
     defaults = paper.defaults()
     read = {name: _read(name, value, defaults) for name, value in (changes or {}).items()}
-    return Plan(paper, method, problem, profile, read, tuple(seeds), pick_device(device))
+    seeds = tuple(arguments.integer("seed", seed, 0, 2**63 - 1) for seed in seeds)
+    chosen = Plan(paper, method, problem, profile, read, seeds, pick_device(device))
+    settings = chosen.settings()
+    for kind in paper.settings:  # refuses values that are not allowed
+        kind(**{f.name: settings[f.name] for f in fields(kind)})
+    return chosen
 
 
 def pick_device(word: str) -> str:
@@ -135,9 +143,19 @@ def result(rounds: Rounds, plan: Plan, seconds: float, slot: int = 0) -> dict[st
 
 
 def execute(rounds: Rounds, out: Path | None = None, label: str | None = None) -> tuple[Rounds, float]:
-    """Run to the end and write the history under ``out`` if given; the rounds and the seconds it took."""
+    """Run to the end and write the history under ``out`` if given; the rounds and the seconds it took.
+
+    Interrupted (Ctrl-C), a run with a path leaves a checkpoint of the last finished round.
+    """
     begun = time.perf_counter()
-    run(rounds, label=label)
+    if out is not None:
+        Path(out).mkdir(parents=True, exist_ok=True)  # fails now rather than after the work
+    try:
+        run(rounds, label=label)
+    except KeyboardInterrupt:
+        if rounds.path is not None and rounds.t >= 0:
+            rounds.save(rounds.path)
+        raise
     if out is not None:
         rounds.history.save(Path(out) / "history.json")
     return rounds, time.perf_counter() - begun
@@ -161,7 +179,12 @@ def compare(
     held-out training images, with seeds that are not reported, is the one reported (settings with
     ``judge="validation"``); ``tune_changes`` shortens those trials. The result holds all that is needed to repeat a cell.
     """
-    count = arguments.integer("seeds", seeds, 1)
+    count = arguments.integer("seeds", seeds, 1, 1000)
+    if isinstance(methods, str) or not isinstance(methods, Sequence) or not methods:
+        raise arguments.wrong(TypeError, "methods", methods, "a non-empty list of words")
+    twice = sorted(set(vary or {}) & set(tune or {}))
+    if twice:
+        raise arguments.wrong(ValueError, "tune", twice, "settings that the table does not vary")
     cells = []
     for varied in grid(vary or {}):
         for method in methods:
@@ -213,6 +236,8 @@ def grid(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     """All combinations of the axes' values; one empty combination if there are no axes."""
     points: list[dict[str, Any]] = [{}]
     for name, values in axes.items():
+        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+            raise arguments.wrong(ValueError, name, values, "a non-empty list of values")
         points = [point | {name: value} for point in points for value in values]
     return points
 
@@ -221,7 +246,8 @@ def summary(table: Mapping[str, Any]) -> dict[str, Any]:
     """One short entry a cell of a comparison: mean, deviation and number of seeds of the metric."""
     cells = []
     for cell in table["cells"]:
-        values = torch.tensor([run["metrics"][table["metric"]] or float("nan") for run in cell["runs"]], dtype=torch.float64)
+        found = [run["metrics"][table["metric"]] for run in cell["runs"]]
+        values = torch.tensor([float("nan") if value is None else value for value in found], dtype=torch.float64)
         deviation = float(values.std()) if len(values) > 1 else None
         cells.append(
             {"method": cell["method"], **cell["varied"], "mean": float(values.mean()), "deviation": deviation, "seeds": len(values)}

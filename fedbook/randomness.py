@@ -40,11 +40,29 @@ def stream(seed: int | None, purpose: str, round: int = -1, client: int = -1) ->
 
 
 def normal(shape: tuple[int, ...], rng: np.random.Generator, like: Tensor | None = None) -> Tensor:
-    """Standard normal numbers of ``shape``, drawn in float64 on the CPU, then cast and moved as ``like``."""
-    drawn = torch.from_numpy(rng.standard_normal(shape))
+    """Standard normal numbers of ``shape``, drawn in float64 on the CPU, then cast and moved as ``like``.
+
+    Raises: TypeError, ValueError.
+    """
+    shape = tuple(arguments.integer("shape", n, 0) for n in _sequence(shape))
+    if like is not None:
+        arguments.tensor("like", like, kind="float", finite=False)
+    drawn = torch.from_numpy(_generator(rng).standard_normal(shape))
     return drawn if like is None else drawn.to(device=like.device, dtype=like.dtype)
 
 
 def torch_seed(rng: np.random.Generator) -> int:
-    """A seed for code that can only be driven by PyTorch's global generator (model initialisation)."""
-    return int(rng.integers(0, 2**32))
+    """A seed for code that can only be driven by PyTorch's global generator (model initialisation). Raises: TypeError."""
+    return int(_generator(rng).integers(0, 2**32))
+
+
+def _generator(rng: np.random.Generator) -> np.random.Generator:
+    if not isinstance(rng, np.random.Generator):
+        raise arguments.wrong(TypeError, "rng", rng, "a NumPy generator (stream(...) makes one)")
+    return rng
+
+
+def _sequence(shape: tuple[int, ...]) -> tuple[int, ...]:
+    if not isinstance(shape, tuple | list):
+        raise arguments.wrong(TypeError, "shape", shape, "a tuple of whole numbers")
+    return tuple(shape)

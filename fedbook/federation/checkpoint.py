@@ -42,7 +42,7 @@ def load(path: str | Path) -> dict[str, Any]:
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError) as error:
         reason = str(error).splitlines()[0] if str(error) else "unreadable"
         raise CheckpointError(f"checkpoint: {path} is damaged or not a checkpoint ({reason})") from error
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
+    if not isinstance(state, dict) or state.get("format") != FORMAT or "configuration" not in state:
         raise CheckpointError(f"checkpoint: {path} has not the format {FORMAT} of this version")
     return state
 

@@ -40,7 +40,10 @@ class Codec(Protocol):
 
 @dataclass(frozen=True)
 class Chain:
-    """What one named upload passes on its way: transforms in order, then a codec. Empty is the identity."""
+    """What one named upload passes on its way: transforms in order, then a codec. Empty is the identity.
+
+    They see the upload as one flat dictionary of rows, names joined with "/"; a bare tensor has the name "".
+    """
 
     transforms: tuple[Transform, ...] = ()
     codec: Codec | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ class History(list):
 
     def state(self) -> list[dict[str, Any]]:
         """Plain values for a checkpoint or a file."""
-        return [asdict(r) for r in self]
+        return [dict(vars(r)) for r in self]  # not asdict: its deep copies made saving quadratic in the rounds
 
     @classmethod
     def from_state(cls, state: list[dict[str, Any]]) -> History:

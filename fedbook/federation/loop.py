@@ -40,6 +40,8 @@ class Turn:
 
     def cohort(self, sampler: Sampler, purpose: str = "cohort") -> Cohort:
         """Draw this round's cohort for each seed; the same purpose gives the same cohort again."""
+        if not hasattr(sampler, "draw"):
+            raise arguments.wrong(TypeError, "sampler", sampler, "Everyone(), FixedSize(size) or Poisson(rate)")
         return Cohort.of([sampler.draw(self.num_clients, stream(s, purpose, self.t)) for s in self.seeds])
 
     def streams(self, purpose: str) -> list[np.random.Generator]:
@@ -152,7 +154,7 @@ class Rounds:
         """What a checkpoint must agree on with this run."""
         own = {f"{self.algorithm.name}.{key}": value for key, value in self.algorithm.configuration().items()}
         noise = ["system" if s is None else s for s in self.noise_seeds]
-        data = self.federation.fingerprint() if self.path is not None else None
+        data = self.federation.fingerprint()
         return own | {"algorithm": self.algorithm.name, "seeds": list(self.seeds), "noise_seeds": noise, "data": data}
 
     def __iter__(self) -> Iterator[Record]:
@@ -231,8 +233,9 @@ class Rounds:
             rounds = f"got {self.total}; allowed is at least the {state['t']} that {path} holds"
             raise checkpoint.CheckpointError(f"total (rounds): {rounds}")
         device = self.federation.device
-        self.server = tree_map(lambda x: x.to(device), state["server"])
-        self.simulator.clients = {g: tree_map(lambda x: x.to(device), tree) for g, tree in state["clients"].items()}
+        self.server, self.simulator.clients = (
+            tree_map(lambda x: x.to(device) if isinstance(x, torch.Tensor) else x, state[part]) for part in ("server", "clients")
+        )
         self.history, self.t = History.from_state(state["history"]), state["t"]
         self.bytes.load(state["bytes"])
         self.privacy = [PrivacyLedger.from_state(entry) for entry in state["privacy"]]

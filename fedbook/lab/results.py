@@ -9,7 +9,6 @@ import torch
 from matplotlib.axes import Axes
 
 from fedbook import arguments
-from fedbook.lab.draw import draw_curves
 from fedbook.lab.style import series
 
 
@@ -47,17 +46,23 @@ def rounds_to_reach(cell: dict[str, Any], target: float, metric: str = "accuracy
     return found
 
 
-def draw_stored(ax: Axes, table: dict[str, Any], *, lowest: float = 0.0) -> str:
-    """The metric by round of every cell of a comparison, mean and interval over its seeds."""
-    curves = {}
-    for cell in table["cells"]:
+def draw_stored(ax: Axes, table: dict[str, Any]) -> str:
+    """The metric by round of every cell of a comparison: a thin line a seed, because a mean hides a collapse."""
+    parts = []
+    for i, cell in enumerate(table["cells"]):
         label = " ".join(f"{v}" for v in cell["varied"].values()) or cell["method"]
-        curves[label] = curve(cell, table["metric"])
-    sentence = draw_curves(ax, curves, y_label=table["metric"])
-    ax.set_ylim(lowest, 1.0)
+        t, values = curve(cell, table["metric"])
+        look = series(i) | {"marker": "", "linewidth": 1.0}
+        for s, row in enumerate(values):
+            ax.plot(t, row, label=label if s == 0 else None, **look)
+        parts.append(f"{label} " + ", ".join(f"{v:.3f}" for v in values[:, -1].tolist()))
+    ax.set_ylim(0.0, 1.02)
+    ax.set_xlabel("round")
+    ax.set_ylabel(table["metric"])
+    ax.legend(loc="lower right")
     batch = table["settings"].get("batch_size")
     ax.set_title("all local data in one batch" if batch == 0 else f"batches of {batch}")
-    return sentence
+    return f"Last {table['metric']} of each seed, {ax.get_title()}: {'; '.join(parts)}."
 
 
 def draw_cost(ax: Axes, table: dict[str, Any]) -> str:

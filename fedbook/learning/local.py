@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from torch.func import grad_and_value, vmap
 
 from fedbook import arguments
 from fedbook.federation.population import Rows
-from fedbook.federation.tree import Tree, tree_map
+from fedbook.federation.tree import Tree, leaves, tree_map
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,24 @@ class Batches:
 
     Shapes: ``index`` [T, R, B] rows of the sample store, padded with 0; ``real`` [T, R, B] False where
     padded; ``extra[name]`` [T, R, ...] further draws (augmentation parameters, noise). A client whose
-    rows are all padded at a step takes no step. Memory: 9 bytes an index entry, plus ``extra``.
+    rows are all padded from some step on has finished there. Memory: 9 bytes an index entry, plus ``extra``.
+    Raises: TypeError, ValueError (shapes that do not fit, a step after a client's last one).
     """
 
     index: Tensor
     real: Tensor
     extra: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self):
+        arguments.tensor("index", self.index, ndim=3, kind="integer")
+        arguments.tensor("real", self.real, shape=self.index.shape, kind="bool")
+        for name, x in self.extra.items():
+            if arguments.tensor(f"extra {name!r}", x, finite=False).shape[:2] != self.index.shape[:2]:
+                allowed = f"a tensor with the first axes [T, R] = {tuple(self.index.shape[:2])}"
+                raise arguments.wrong(ValueError, f"extra {name!r}", x, allowed)
+        takes = self.real.any(2)
+        if bool((takes[1:] & ~takes[:-1]).any()):  # steps are counted, so a gap would drop the last ones
+            raise arguments.wrong(ValueError, "real", self.real, "clients whose empty steps all come last")
 
     @property
     def steps(self) -> Tensor:
@@ -104,56 +117,82 @@ def local_steps(
     """
     arguments.one_of("how", how, ("vmap", "loop"))
     rows = batches.index.shape[1]
+    for name, leaf in leaves(carry):
+        if not isinstance(leaf, Tensor) or leaf.ndim < 1 or len(leaf) != rows:
+            raise arguments.wrong(ValueError, f"carry {name!r}", leaf, f"a tensor with {rows} rows, one a client")
     chunk = max(rows, 1) if chunk is None else arguments.integer("chunk", chunk, 1)
     carry = tree_map(lambda x: x.clone(), carry)
     if rows == 0:
-        return carry, torch.zeros(0)
+        return carry, _zeros(carry, 0)
+    steps = batches.steps
     if how == "loop":
-        return carry, torch.stack([_alone(step, carry, data, batches, r) for r in range(rows)])
+        placed = _placed(batches, data, slice(None))
+        return carry, torch.stack([_alone(step, carry, data, placed, r, n) for r, n in enumerate(steps.tolist())])
     # longest first: those still active are then always the first rows, and nobody's step is computed in vain
-    order = torch.argsort(batches.steps, descending=True, stable=True)
+    order = torch.argsort(steps, descending=True, stable=True)
+    placed, steps = _placed(batches, data, order), steps[order].tolist()
     sorted_carry = tree_map(lambda x: x[order.to(x.device)], carry)
     losses = [
-        _together(step, tree_map(lambda x, i=i: x[i : i + chunk], sorted_carry), data, batches, order[i : i + chunk])
+        _together(step, tree_map(lambda x, i=i: x[i : i + chunk], sorted_carry), data, placed, i, steps[i : i + chunk])
         for i in range(0, rows, chunk)
     ]
     back = torch.argsort(order)
     return tree_map(lambda x: x[back.to(x.device)], sorted_carry), torch.cat(losses)[back.to(losses[0].device)]
 
 
-def _fetch(data: Rows, batches: Batches, t: int, rows: Tensor | int) -> dict[str, Tensor]:
+class _Placed(NamedTuple):
+    """Checked batches where the samples are (:class:`Batches` would check again: a wait for the GPU)."""
+
+    index: Tensor
+    real: Tensor
+    extra: dict[str, Tensor]
+
+
+def _placed(batches: Batches, data: Rows, order: Tensor | slice) -> _Placed:
+    """The batches of the clients ``order`` where the samples are: moved once, not step by step."""
     device = next(iter(data.samples.values())).device
-    index = batches.index[t, rows].to(device)
-    batch = {name: x[index] for name, x in data.samples.items()}
+    index, real, *extra = (x[:, order].to(device) for x in (batches.index, batches.real, *batches.extra.values()))
+    return _Placed(index, real, dict(zip(batches.extra, extra, strict=True)))
+
+
+def _fetch(data: Rows, batches: _Placed, t: int, rows: slice | int) -> dict[str, Tensor]:
+    batch = {name: x[batches.index[t, rows]] for name, x in data.samples.items()}
     floats = [x.dtype for x in batch.values() if x.dtype.is_floating_point]
-    batch["weight"] = batches.real[t, rows].to(device=device, dtype=floats[0] if floats else torch.float32)
-    return batch | {name: x[t, rows].to(device) for name, x in batches.extra.items()}
+    batch["weight"] = batches.real[t, rows].to(floats[0] if floats else torch.float32)
+    return batch | {name: x[t, rows] for name, x in batches.extra.items()}
 
 
-def _together(step: Step, carry: Tree, data: Rows, batches: Batches, rows: Tensor) -> Tensor:
-    steps = batches.steps[rows]
-    direction, total = vmap(step.direction), None
-    for t in range(int(steps[0])):
-        active = int((steps > t).sum())
+def _together(step: Step, carry: Tree, data: Rows, batches: _Placed, start: int, steps: list[int]) -> Tensor:
+    """All steps of the clients ``start``, ``start`` + 1, ... (longest first); their mean losses."""
+    direction, total, active = vmap(step.direction), None, len(steps)
+    for t in range(steps[0]):
+        while steps[active - 1] <= t:
+            active -= 1
         now = tree_map(lambda x, active=active: x[:active], carry)
-        move, loss = direction(now, _fetch(data, batches, t, rows[:active]))
+        move, loss = direction(now, _fetch(data, batches, t, slice(start, start + active)))
         step.update(now, move)
         if total is None:
-            total = torch.zeros(len(rows), dtype=loss.dtype, device=loss.device)
+            total = torch.zeros(len(steps), dtype=loss.dtype, device=loss.device)
         total[:active] += loss
     if total is None:
-        return torch.zeros(len(rows))
-    return total / steps.clamp(min=1).to(total)
+        return _zeros(carry, len(steps))
+    return total / torch.tensor(steps).clamp(min=1).to(total)
 
 
-def _alone(step: Step, carry: Tree, data: Rows, batches: Batches, r: int) -> Tensor:
+def _alone(step: Step, carry: Tree, data: Rows, batches: _Placed, r: int, steps: int) -> Tensor:
     own = tree_map(lambda x: x[r], carry)  # views: the update writes into the stack
     losses = []
-    for t in range(int(batches.steps[r])):
+    for t in range(steps):
         move, loss = step.direction(own, _fetch(data, batches, t, r))
         step.update(own, move)
         losses.append(loss)
-    return torch.stack(losses).mean() if losses else torch.zeros(())
+    return torch.stack(losses).mean() if losses else _zeros(carry, 1)[0]
+
+
+def _zeros(carry: Tree, rows: int) -> Tensor:
+    """The losses of clients that take no step: of the dtype and on the device of the others."""
+    like = next(x for _, x in leaves(carry) if x.dtype.is_floating_point)
+    return like.new_zeros(rows)
 
 
 def sgd(
@@ -162,8 +201,11 @@ def sgd(
     """A step of stochastic gradient descent on ``carry = {"theta": parameters[, "velocity": same form]}``.
 
     v <- momentum v + (grad + weight_decay theta), theta <- theta - lr v (PyTorch's convention).
-    momentum 0 needs no velocity.
+    momentum 0 needs no velocity. Raises: TypeError, ValueError.
     """
+    lr = arguments.real("lr", lr, 0.0)
+    momentum = arguments.real("momentum", momentum, 0.0, below=1.0)
+    weight_decay = arguments.real("weight_decay", weight_decay, 0.0)
 
     def direction(carry: Tree, batch: Mapping[str, Tensor]) -> tuple[Tree, Tensor]:
         return grad_and_value(loss)(carry["theta"], batch)

@@ -6,7 +6,7 @@ leading axis. ``kind`` names the row of the committed choice table (``fedbook/le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,9 +36,11 @@ class Model:
         return functional_call(self.module, dict(parameters), (x,))
 
     def init(self, rng: np.random.Generator, dtype: torch.dtype = torch.float32) -> Parameters:
-        """Fresh parameters by PyTorch's default initialisation, keyed by ``rng``."""
+        """Fresh parameters by PyTorch's default initialisation, keyed by ``rng``. Raises: TypeError."""
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            raise arguments.wrong(TypeError, "dtype", dtype, "a floating-point dtype of PyTorch")
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(torch_seed(rng))
+            torch.default_generator.manual_seed(torch_seed(rng))  # torch.manual_seed would touch the GPU's too
             module = self.build()
         return {name: p.detach().to(dtype) for name, p in module.named_parameters()}
 
@@ -90,7 +92,7 @@ def model(name: str, shape: tuple[int, int, int], classes: int) -> Model:
     Shapes: ``shape`` = (C, H, W) of one image. Raises: TypeError, ValueError.
     """
     arguments.one_of("model", name, MODELS)
-    if len(tuple(shape)) != 3:
+    if not isinstance(shape, Sequence) or len(shape) != 3:
         raise arguments.wrong(ValueError, "shape", shape, "(channels, height, width)")
     c, h, w = (arguments.integer("shape", n, 1) for n in shape)
     if name.startswith("cnn") and min(h, w) < 4:
@@ -105,7 +107,10 @@ def model(name: str, shape: tuple[int, int, int], classes: int) -> Model:
 
 
 def stack(parameters: list[Parameters]) -> Parameters:
-    """K sets of parameters as one with a leading axis [K, ...]."""
+    """K sets of parameters as one with a leading axis [K, ...]. Raises: ValueError (none, or unequal names)."""
+    if not parameters or any(p.keys() != parameters[0].keys() for p in parameters):
+        names = [sorted(p) for p in parameters]
+        raise arguments.wrong(ValueError, "parameters", names, "at least one set, all with the same names")
     return {name: torch.stack([p[name] for p in parameters]) for name in parameters[0]}
 
 

@@ -104,8 +104,9 @@ class ImageProblem:
             hits, losses = self._judge(tree_map(lambda x: x.flatten(0, 1), theta))
             onehot = torch.nn.functional.one_hot(self.test_y, len(self.classes)).double()
             by_class = (hits.double() @ onehot / onehot.sum(0).clamp(min=1)).view(seeds, count, -1).cpu()
-            counts = self.label_counts().double()
-            own = (by_class * counts / counts.sum(-1, keepdim=True)).sum(-1).mean(1)
+            # classes without a test image are left out, and with them a client that has no other
+            counts = self.label_counts().double() * (onehot.sum(0) > 0).cpu()
+            own = (by_class * counts / counts.sum(-1, keepdim=True)).sum(-1).nanmean(1)
             everything = hits.double().mean(-1).view(seeds, count).mean(1).cpu()
             return {"accuracy": own, "accuracy_all": everything, "loss": losses.double().mean(-1).view(seeds, count).mean(1).cpu()}
 
@@ -141,14 +142,18 @@ def image_problem(
     settings = settings or ImageSettings()
     images = data.load(name, dtype=torch.uint8, **({} if name == "digits" else {"root": root}))
     train, test = (images.train_x, images.train_y), (images.test_x, images.test_y)
+    if not isinstance(settings, ImageSettings):
+        raise arguments.wrong(TypeError, "settings", settings, "ImageSettings")
+    test_samples = settings.test_samples
     if settings.judge == "validation":
         order = torch.from_numpy(stream(0, "validation").permutation(len(train[1])))
         held = len(order) // 10
         test, train = tuple(v[order[:held]] for v in train), tuple(v[order[held:]] for v in train)
+        test_samples = min(test_samples, held)  # it was said of the test images; these are fewer
     x, y = _subset(*train, settings.train_samples, "train")
-    test_x, test_y = _subset(*test, settings.test_samples, "test")
+    test_x, test_y = _subset(*test, test_samples, "test")
+    mean, deviation = _moments(x)
     x, test_x = x.to(dtype), test_x.to(dtype)
-    mean, deviation = x.mean(), x.std()
     options = {key: getattr(settings, key) for key in OPTIONS[settings.partition]}
     splits = tuple(by_name(settings.partition, y, settings.clients, seed, **options) for seed in seeds)
     net = model(settings.model, tuple(x.shape[1:]), len(images.classes))
@@ -164,6 +169,14 @@ def image_problem(
         partitions=splits,
         model=net,
     )
+
+
+def _moments(pixels: Tensor) -> tuple[float, float]:
+    """Mean and deviation of uint8 pixels from exact counts: the same bits with any number of threads."""
+    counts = torch.stack([torch.bincount(part.flatten(), minlength=256) for part in pixels.split(4096)]).sum(0).double()
+    value = torch.arange(256, dtype=torch.float64)
+    mean = (counts * value).sum() / counts.sum()
+    return float(mean), float(((counts * (value - mean) ** 2).sum() / (counts.sum() - 1)).sqrt())
 
 
 def _subset(x: Tensor, y: Tensor, count: int, part: str) -> tuple[Tensor, Tensor]:

@@ -220,5 +220,6 @@ PAPER = Paper(
         },
     },
     settings=(Config, ImageSettings),
+    fits={"digits": {"train_samples": 0, "test_samples": 0}},
     build=build,
 )  # fmt: skip

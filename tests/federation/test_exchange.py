@@ -1,0 +1,400 @@
+"""Exchanges: trees, means and sums against plain loops, chains and codecs, bytes, traces, and refusals."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedbook.federation import Chain, Cohort, Encoded, Exchange, Federation, Local, Reply, Total, Wire, drive, weighted_mean
+from fedbook.federation.ledger import ByteLedger, row_bytes
+from fedbook.federation.simulator import Simulator
+from fedbook.federation.tree import first_leaf, flatten, leaves, tree_map, unflatten
+from fedbook.partition import Partition
+from fedbook.randomness import normal, stream
+
+K, D = 5, 3
+
+
+def simulator(seeds=(0,), clients=None, groups=None, noise_seeds=None):
+    federation = Federation({"x": torch.arange(10.0)}, Partition.from_lists([[2 * k, 2 * k + 1] for k in range(K)]), groups)
+    made = Simulator(federation, seeds, clients, noise_seeds)
+    made.open_round(0)
+    return made
+
+
+def cohort(*lists):
+    return Cohort.of([torch.tensor(members, dtype=torch.long) for members in lists])
+
+
+def numbers(local: Local) -> torch.Tensor:
+    """[R, D] something that names client and federation: 100 seed + client, in D columns."""
+    value = 100.0 * torch.tensor(local.seeds) + local.clients
+    return value[:, None].expand(-1, D).clone()
+
+
+def send(local: Local) -> Reply:
+    return Reply(upload={"v": numbers(local)})
+
+
+# trees
+
+words = st.text("abc", min_size=1, max_size=2)
+trees = st.recursive(st.integers(0, 9).map(torch.tensor), lambda inner: st.dictionaries(words, inner, min_size=1, max_size=3))
+
+
+@given(tree=trees)
+def test_flatten_and_unflatten_are_inverse_and_maps_keep_the_form(tree):
+    flat = flatten(tree)
+    again = unflatten(flat, tree)
+    assert list(leaves(again)) == list(leaves(tree))
+    doubled = tree_map(lambda x, y: x + y, tree, again)
+    assert {name: int(x) for name, x in leaves(doubled)} == {name: 2 * int(x) for name, x in flat.items()}
+
+
+def test_trees_of_other_forms_are_refused():
+    for other in ({"b": torch.zeros(1)}, {"a": torch.zeros(1), "b": torch.zeros(1)}, torch.zeros(1)):
+        with pytest.raises(ValueError, match="trees: got the names"):
+            tree_map(torch.add, {"a": torch.zeros(1)}, other)
+    with pytest.raises(ValueError, match="tree: got the names"):
+        flatten({"a/b": torch.zeros(1), "a": {"b": torch.ones(1)}})
+    assert first_leaf({"a": {}, "b": {"c": torch.ones(2)}}).tolist() == [1, 1] and first_leaf({}) is None
+
+
+# means
+
+
+@given(
+    sizes=st.lists(st.integers(0, 4), min_size=1, max_size=3),
+    dtype=st.sampled_from([torch.float64, torch.float32]),
+    whole=st.booleans(),
+    seed=st.integers(0, 100),
+)
+def test_weighted_mean_is_the_plain_loop(sizes, dtype, whole, seed):
+    rng, width = stream(seed, "mean"), max(sizes)
+    x = {"a": normal((len(sizes), width, 2, D), rng).to(dtype), "b": {"c": normal((len(sizes), width), rng).to(dtype)}}
+    weights = torch.zeros(len(sizes), width, dtype=torch.float64)
+    for s, m in enumerate(sizes):
+        weights[s, :m] = torch.from_numpy(rng.integers(1, 2**30, m) if whole else rng.random(m) + 0.01)
+    if whole:
+        weights = weights.long()
+    old = tree_map(lambda leaf: torch.full((len(sizes), *leaf.shape[2:]), 7.0, dtype=dtype), x)
+    mean = weighted_mean(x, weights, otherwise=old)
+    for name, leaf in leaves(mean):
+        assert leaf.dtype == dtype
+        for s, m in enumerate(sizes):
+            expected = flatten(old)[name][s].double()
+            if m:
+                terms = [float(weights[s, k]) * flatten(x)[name][s, k].double() for k in range(m)]
+                expected = sum(terms) / float(weights[s].sum())
+            assert torch.allclose(leaf[s].double(), expected, rtol=0, atol=1e-12 if dtype == torch.float64 else 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("tree", "weights", "otherwise", "word"),
+    [
+        (torch.zeros(1, 5, 2), torch.ones(1, 1), None, "tree"),  # would be a sum
+        (torch.zeros(1, 2).long(), torch.ones(1, 2), None, "tree"),  # would be 0
+        (torch.zeros(1, 2), torch.tensor([[1.0, -1.0]]), None, "weights"),
+        (torch.zeros(1, 2), torch.tensor([[1.0, float("nan")]]), None, "weights"),
+        (torch.zeros(1, 2), torch.ones(2), None, "weights"),
+        (torch.zeros(1, 2), [[1.0, 1.0]], None, "weights"),
+        (torch.zeros(1, 2), torch.zeros(1, 2), None, "weights"),
+        (torch.zeros(1, 0), torch.zeros(1, 0), None, "weights"),
+        (torch.zeros(1, 2, 3), torch.zeros(1, 2), torch.zeros(3), "otherwise"),
+        ([1.0], torch.zeros(1, 2), None, "tree"),
+    ],
+)
+def test_wrong_means_are_refused_by_name(tree, weights, otherwise, word):
+    with pytest.raises((TypeError, ValueError), match=f"^{word}"):
+        weighted_mean(tree, weights, otherwise)
+
+
+# what comes back
+
+
+def test_uploads_are_stacked_by_place_and_listed_by_client():
+    made = simulator(seeds=(1, 2))
+    up = made.deliver(Exchange(cohort([3, 0], [4]), work=send))
+    assert up["v"].shape == (2, 2, D)
+    assert up["v"][:, :, 0].tolist() == [[103, 100], [204, 0]]  # zero where a place is empty
+    assert [(k, int(x[0])) for k, x in up.rows("v", 0)] == [(3, 103), (0, 100)]
+    assert [(k, int(x[0])) for k, x in up.rows("v", 1)] == [(4, 204)]
+    with pytest.raises(KeyError, match=r"got 'w'; this exchange has \['v'\]"):
+        up["w"]
+
+
+def test_groups_meet_in_the_cohorts_order():
+    made = simulator(groups=["a", "b", "a", "b", "b"])
+    up = made.deliver(Exchange(cohort([4, 2, 1, 0]), work=send))
+    assert up["v"][0, :, 0].tolist() == [4, 2, 1, 0] and [k for k, _ in up.rows("v")] == [4, 2, 1, 0]
+
+
+def ragged(local: Local) -> Reply:
+    return Reply(upload={"v": torch.ones(len(local.clients), 2 if local.group == "a" else 3)})
+
+
+def test_ragged_uploads_have_rows_but_no_stack_and_no_sum():
+    made = simulator(groups=["a", "b", "a", "b", "b"])
+    up = made.deliver(Exchange(cohort([0, 1]), work=ragged))
+    assert [(k, len(x)) for k, x in up.rows("v")] == [(0, 2), (1, 3)]
+    with pytest.raises(ValueError, match="uploads.*different forms"):
+        up["v"]
+    with pytest.raises(ValueError, match="uploads.*different forms"):
+        made.deliver(Exchange(cohort([0, 1]), work=ragged, reveal="sum"))
+
+
+def test_a_total_is_the_sum_and_holds_nothing_else():
+    made = simulator(seeds=(1, 2))
+    total = made.deliver(Exchange(cohort([3, 0], []), work=send, reveal="sum"))
+    assert isinstance(total, Total) and total["v"].tolist() == [[203.0] * D, [0.0] * D]
+    assert set(vars(total)) == {"_sums"}
+    with pytest.raises(KeyError, match=r"got 'w'; this exchange has \['v'\]"):
+        total["w"]
+    nobody = made.deliver(Exchange(cohort([], []), work=send, reveal="sum", like={"v": torch.zeros(D)}))
+    assert torch.equal(nobody["v"], torch.zeros(2, D))
+    with pytest.raises(ValueError, match="^like"):
+        made.deliver(Exchange(cohort([], []), work=send, reveal="sum"))
+
+
+def test_drive_sends_answers_in_and_returns_the_result():
+    def steps():
+        a = yield Exchange(cohort([0]), work=send)
+        b = yield Exchange(cohort([1]), work=send, name="second")
+        return a, b
+
+    assert drive(steps(), lambda exchange: exchange.name) == ("train", "second")
+
+    def wrong():
+        yield "hello"
+
+    with pytest.raises(TypeError, match="yield: got 'hello'"):
+        drive(wrong(), lambda exchange: None)
+
+
+# the wire
+
+
+class Halves:
+    """Two bytes a number; a row of zeros needs one byte only, so lengths differ between clients."""
+
+    def encode(self, message, rngs):
+        rows = message[""]
+        return [Encoded(r.half().view(torch.uint8) if r.any() else torch.zeros(1, dtype=torch.uint8)) for r in rows]
+
+    def decode(self, buffers, like):
+        full = [b.buffer.view(torch.float16).to(like[""].dtype) if b.nbytes > 1 else torch.zeros(D) for b in buffers]
+        return {"": torch.stack(full)}
+
+
+def test_the_length_of_each_encoded_buffer_is_counted():
+    made = simulator(seeds=(0, 1))
+    up = made.deliver(Exchange(cohort([0, 3, 4], [0]), work=send, chain={"v": Chain(codec=Halves())}))
+    assert made.bytes.last["up"] == [1 + 2 * D + 2 * D, 2 * D]  # client 0 of seed 0 sends zeros
+    assert up["v"][0, :, 0].tolist() == [0, 3, 4]
+    wire = up.relay("v", 0)
+    assert isinstance(wire, Wire) and [b[0].nbytes for b in wire.buffers] == [1, 2 * D] and wire.value[:, 0].tolist() == [0, 100]
+    made.open_round(1)
+    made.deliver(Exchange(cohort([1, 2], []), work=send, down={"w": {"first": wire}, "t": torch.zeros(2, 4)}))
+    assert made.bytes.last["down"] == [2 * (1 + 16), 0]
+    with pytest.raises(KeyError, match="client 3 in federation 1"):
+        up.relay("v", 3)
+
+
+def test_plain_uploads_relay_as_tensors():
+    up = simulator(seeds=(0, 1)).deliver(Exchange(cohort([2, 1], [1]), work=send))
+    assert up.relay("v", 1)[:, 0].tolist() == [1, 101]
+
+
+def test_bytes_follow_dtype_shape_and_members():
+    made = simulator(seeds=(0, 1))
+    down = {"a": torch.zeros(2, 3, dtype=torch.float64), "b": {"c": torch.zeros(2, dtype=torch.int16)}}
+    each = {"q": torch.zeros(2, 3, 5, dtype=torch.float32)}
+
+    def work(local):
+        assert local.inbox["a"].shape == (len(local.clients), 3) and local.inbox["q"].shape == (len(local.clients), 5)
+        return Reply(upload={"u": torch.zeros(len(local.clients), 7, dtype=torch.uint8), "n": local.data.sizes})
+
+    made.deliver(Exchange(cohort([0, 1, 2], [4]), work=work, down=down, each=each))
+    assert made.bytes.last == {"down": [3 * (24 + 2 + 20), 24 + 2 + 20], "up": [3 * (7 + 8), 7 + 8]}
+    assert made.bytes.by_exchange == {"train": {"up": 4 * 15, "down": 4 * 46}}
+    assert row_bytes({"x": torch.zeros(2, 3, 4)}, 2, 0) == 16
+    with pytest.raises(TypeError, match="message 'x': got str"):
+        row_bytes({"x": "theta"}, 1, 0)
+    with pytest.raises(TypeError, match="buffer: got torch.float32"):
+        Encoded(torch.zeros(3))
+
+
+def test_the_byte_ledger_lists_the_set_up_apart_and_survives_its_state():
+    ledger = ByteLedger(2)
+    ledger.add(-1, "labels", "up", [5, 6])
+    ledger.open_round()
+    ledger.add(0, "train", "down", [1, 2])
+    assert ledger.total == {"setup": {"up": [5, 6], "down": [0, 0]}, "rounds": {"up": [0, 0], "down": [1, 2]}}
+    assert ledger.last == {"up": [0, 0], "down": [1, 2]}
+    again = ByteLedger(2)
+    again.load(ledger.state())
+    assert again.state() == ledger.state()
+
+
+# chains
+
+
+class Times:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, rows, rngs):
+        return {n: x * self.factor for n, x in rows.items()}, {"factor": torch.full((len(rngs),), float(self.factor))}
+
+
+class Noise:
+    """Adds each row's own first normal number."""
+
+    def __call__(self, rows, rngs):
+        noise = torch.tensor([rng.standard_normal() for rng in rngs]).to(torch.float32)
+        return {n: x + noise[:, None] for n, x in rows.items()}, {}
+
+
+def test_a_chain_runs_in_order_for_its_upload_only():
+    made = simulator()
+
+    def work(local):
+        return Reply(upload={"v": numbers(local) + 1, "w": numbers(local)})
+
+    chain = {"v": Chain((Times(2), Noise(), Times(10)))}
+    up = made.deliver(Exchange(cohort([1, 3]), work=work, chain=chain, name="fit"))
+    for place, k in enumerate((1, 3)):
+        noise = stream(0, "fit/v/1", 0, k).standard_normal()
+        assert float(up["v"][0, place, 0]) == pytest.approx(10 * (2 * (k + 1) + noise), rel=1e-5)
+    assert up["w"][0, :, 0].tolist() == [1, 3]
+    assert made.trace_means()["factor"] == [6.0]  # (2 + 10) / 2: each transform's trace of each row
+
+
+def test_noise_is_keyed_by_seed_round_and_client_not_by_place():
+    def drawn(members, seeds=(0,), t=0, noise_seeds=None):
+        made = simulator(seeds=seeds, noise_seeds=noise_seeds)
+        made.open_round(t)
+        up = made.deliver(Exchange(cohort(*members), work=send, chain={"v": Chain((Noise(),))}))
+        return [{k: round(float(x[0]) - 100 * seeds[s] - k, 3) for k, x in up.rows("v", s)} for s in range(len(seeds))]
+
+    alone, other = drawn([[3]])[0][3], drawn([[4, 3, 1]])[0]
+    assert other[3] == alone and len(set(other.values())) == 3
+    assert drawn([[0], [3]], seeds=(1, 0))[1][3] == alone and drawn([[3]], seeds=(1,))[0][3] != alone
+    assert drawn([[3]], t=1)[0][3] != alone and drawn([[3]], noise_seeds=(9,))[0][3] != alone
+    assert drawn([[3]], noise_seeds=(None,))[0][3] != drawn([[3]], noise_seeds=(None,))[0][3]
+
+
+def test_the_same_exchange_twice_in_a_round_draws_fresh_noise():
+    """Otherwise the difference of the two uploads would be free of noise."""
+    made = simulator()
+    exchange = Exchange(cohort([0, 1]), work=send, chain={"v": Chain((Noise(),))})
+    first, second = made.deliver(exchange)["v"], made.deliver(exchange)["v"]
+    assert bool((first != second).all())
+    made.open_round(0)
+    assert torch.equal(made.deliver(exchange)["v"], first)  # and the round can be repeated
+
+
+def test_a_chain_for_an_upload_that_does_not_exist_is_refused():
+    for reveal in ("each", "sum"):
+        with pytest.raises(ValueError, match=r"chain: got \['theta'\]; allowed is names of the uploads \['v'\]"):
+            simulator().deliver(Exchange(cohort([0]), work=send, reveal=reveal, chain={"theta": Chain((Noise(),))}))
+
+
+class Shrinks(Halves):
+    def decode(self, buffers, like):
+        return {"": torch.zeros(len(buffers), 1)}
+
+
+class Forgets(Halves):
+    def encode(self, message, rngs):
+        return super().encode(message, rngs)[:1]
+
+
+@pytest.mark.parametrize(
+    ("chain", "word"),
+    [
+        (Chain((lambda rows, rngs: ({"": rows[""][:1]}, {}),)), "transform 0"),
+        (Chain((lambda rows, rngs: ({"u": rows[""]}, {}),)), "transform 0"),
+        (Chain(codec=Shrinks()), "codec"),
+        (Chain(codec=Forgets()), "codec"),
+    ],
+)
+def test_a_chain_must_keep_the_form(chain, word):
+    with pytest.raises(ValueError, match=f"^{word}"):
+        simulator().deliver(Exchange(cohort([1, 2]), work=send, chain={"v": chain}))
+
+
+# traces and state
+
+
+def test_trace_means_are_by_federation_and_nan_for_an_empty_cohort():
+    made = simulator(seeds=(1, 2, 3), groups=["a", "b", "a", "b", "b"])
+
+    def work(local):
+        return Reply(trace={"loss": local.clients.double()})
+
+    made.deliver(Exchange(cohort([0, 1, 4], [], [3]), work=work))
+    means = made.trace_means()["loss"]
+    assert means[0] == pytest.approx(5 / 3) and means[1] != means[1] and means[2] == 3
+    made.open_round(1)
+    assert made.trace_means() == {}
+
+
+def test_only_the_cohorts_state_changes_and_a_roll_back_restores_it():
+    state = {"all": {"h": torch.zeros(2, K, D)}}
+    made = simulator(seeds=(0, 1), clients=state)
+
+    def work(local):
+        return Reply(state={"h": local.state["h"] + 1 + local.clients[:, None]}, upload={"v": numbers(local)})
+
+    made.deliver(Exchange(cohort([2, 0], [4]), work=work))
+    made.deliver(Exchange(cohort([2], []), work=work))
+    assert made.clients["all"]["h"][:, :, 0].tolist() == [[1, 0, 6, 0, 0], [0, 0, 0, 0, 5]]
+    made.roll_back()
+    assert not made.clients["all"]["h"].any() and made.bytes.total["rounds"]["up"] == [0, 0]
+
+
+BAD = {
+    "a stretched state": (lambda n: Reply(state={"h": torch.zeros(n, 1)}), "state 'h'"),
+    "a rounded state": (lambda n: Reply(state={"h": torch.zeros(n, D, dtype=torch.float64)}), "state 'h'"),
+    "an unknown state": (lambda n: Reply(state={"g": torch.zeros(n, D)}), "state"),
+    "too few rows": (lambda n: Reply(upload={"v": torch.zeros(n - 1)}), "upload 'v'"),
+    "a number": (lambda n: Reply(upload={"v": 3.0}), "upload 'v'"),
+    "a wide trace": (lambda n: Reply(trace={"loss": torch.zeros(n, 2)}), "trace 'loss'"),
+    "no reply": (lambda n: {"v": torch.zeros(n)}, "work of exchange 'train'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_wrong_replies_are_refused_by_name(case):
+    make, word = BAD[case]
+    made = simulator(clients={"all": {"h": torch.zeros(1, K, D)}})
+    with pytest.raises((TypeError, ValueError), match=f"^{word}"):
+        made.deliver(Exchange(cohort([0, 1, 2]), work=lambda local: make(len(local.clients))))
+    assert not made.clients["all"]["h"].any()
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"down": {"theta": torch.zeros(D)}}, "down 'theta'"),  # forgot the seed axis
+        ({"down": {"theta": torch.tensor(1.0)}}, "down 'theta'"),
+        ({"down": {"theta": 3}}, "down 'theta'"),
+        ({"each": {"q": torch.zeros(2, 1)}}, "each 'q'"),
+        ({"each": {"q": Wire(torch.zeros(2, 2), ((), ()))}}, "each 'q'"),
+        ({"cohort": [[0], [1]]}, "cohort"),
+        ({"cohort": Cohort.of([[0]])}, "cohort"),
+        ({"cohort": Cohort.of([[0], [K]])}, "cohort"),
+        ({"work": None}, "work"),
+        ({"reveal": "mean"}, "reveal"),
+        ({"chain": {"v": Noise()}}, "chain"),
+        ({"chain": [Chain()]}, "chain"),
+        ({"down": torch.zeros(2)}, "down"),
+        ({"name": ""}, "name"),
+    ],
+)
+def test_wrong_exchanges_are_refused_by_name(change, word):
+    made = simulator(seeds=(0, 1))
+    with pytest.raises((TypeError, ValueError), match=f"^{word}"):
+        made.deliver(Exchange(**({"cohort": cohort([0, 1], [2]), "work": send} | change)))
+    assert made.bytes.last == {"up": [0, 0], "down": [0, 0]}

@@ -1,0 +1,134 @@
+"""Bad arguments of the public functions around the federation core: refused, by the argument's name, never a result.
+
+One row a function: a call that works, then values that must not. Exchanges, rounds, federations and cohorts have
+tables of their own beside their tests.
+"""
+
+import math
+from dataclasses import fields
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedbook import experiment, papers
+from fedbook.federation import Everyone, Poisson, Rows
+from fedbook.federation.loop import Turn
+from fedbook.learning.local import Batches, epochs, local_steps, sgd
+from fedbook.learning.models import cross_entropy, model, stack
+from fedbook.learning.problems import ImageSettings
+from fedbook.papers.fedavg import Config, algorithm
+from fedbook.partition import Partition
+from fedbook.randomness import normal, stream, torch_seed
+
+PAPER = papers.paper("fedavg")
+NET = model("linear", (1, 4, 4), 3)
+SPLIT = Partition.from_lists([[0, 1, 2], [3], [4, 5]])
+DATA = Rows({"x": torch.zeros(6, 1, 4, 4), "y": torch.zeros(6).long()}, SPLIT.table, SPLIT.sizes)
+RNGS = [stream(0, "batches", 0, k) for k in range(3)]
+BATCHES = epochs(DATA, [stream(0, "batches", 0, k) for k in range(3)], 2, 2)
+CARRY = {"theta": stack([NET.init(stream(0, "init"))] * 3)}
+STEP = sgd(cross_entropy(NET.apply), 0.1)
+NAN, INF = math.nan, math.inf
+
+GAP = torch.ones(3, 2, 1, dtype=torch.bool)
+GAP[1, 0] = False  # a client that pauses
+
+TABLE = {
+    normal: (
+        {"shape": (2, 3), "rng": stream(0, "x"), "like": torch.zeros(1)},
+        {"shape": [3, "ab", (-1,), (2.0,), (True,)], "rng": [None, 0, "x"], "like": [3.0, torch.zeros(1).long()]},
+    ),
+    torch_seed: ({"rng": stream(0, "x")}, {"rng": [None, 5]}),
+    model: (
+        {"name": "cnn", "shape": (1, 8, 8), "classes": 4},
+        {"name": ["resnet", None], "shape": [(8, 8), 8, (1, 8, 0), (1, 2.0, 8), (1, 3, 8), "abc"], "classes": [1, 0, -1, 2.5, True]},
+    ),
+    NET.init: (
+        {"rng": stream(0, "init"), "dtype": torch.float64},
+        {"rng": [None, 0], "dtype": [torch.int64, "float32", float]},
+    ),
+    stack: ({"parameters": [{"w": torch.zeros(1)}]}, {"parameters": [[], [{"w": torch.zeros(1)}, {"v": torch.zeros(1)}]]}),
+    sgd: (
+        {"loss": lambda p, b: 0, "lr": 0.1, "momentum": 0.9, "weight_decay": 0.1},
+        {"lr": [-1, NAN, INF, "1", None, True], "momentum": [-0.1, 1.0, NAN, "0"], "weight_decay": [-1, NAN, INF]},
+    ),
+    epochs: (
+        {"data": DATA, "rngs": RNGS, "num_epochs": 1, "batch_size": 2},
+        {"rngs": [RNGS[:2], [], [*RNGS, RNGS[0]]], "num_epochs": [-1, 1.0, NAN, True], "batch_size": [-1, 2.0, "4"],
+         "data": [Rows(DATA.samples, DATA.table, DATA.sizes * 0)]},
+    ),
+    Batches: (
+        {"index": torch.zeros(3, 2, 1).long(), "real": torch.ones(3, 2, 1).bool(), "extra": {"e": torch.zeros(3, 2)}},
+        {"index": [torch.zeros(3, 2).long(), torch.zeros(3, 2, 1), [[[0]]]], "real": [torch.ones(3, 2, 2).bool(), torch.ones(3, 2, 1), GAP],
+         "extra": [{"e": torch.zeros(2, 3)}, {"e": 3}]},
+    ),
+    local_steps: (
+        {"step": STEP, "carry": CARRY, "data": DATA, "batches": BATCHES, "how": "vmap", "chunk": 2},
+        {"how": ["ray", None, 1], "chunk": [0, -1, 1.5, True],
+         "carry": [{"theta": torch.zeros(2, 3)}, {"theta": torch.tensor(1.0)}, {"theta": 3}]},
+    ),
+    algorithm: ({"method": "fedavg", "config": Config(), "model": NET}, {"method": ["fedprox", None, 3]}),
+    papers.paper: ({"name": "fedavg"}, {"name": ["fedprox", None]}),
+    experiment.pick_device: ({"word": "cpu"}, {"word": ["tpu", None, 0]}),
+    experiment.plan: (
+        {"paper": PAPER, "method": "fedavg", "problem": "digits", "profile": "quick", "changes": {"lr": "0.5"}, "seeds": (0,), "device": "cpu"},
+        {"method": ["sgd", 3], "problem": ["letters", 3], "profile": ["huge", None], "seeds": [(-1,), (0.5,), ("a",)], "device": ["tpu", 1],
+         "changes": [{"speed": 1}, {"lr": "fast"}, {"lr": "nan"}, {"rounds": 2.5}, {"clients": "0"}, {"model": "vit"}, {"lr": None}]},
+    ),
+    experiment.grid: ({"axes": {"lr": [1, 2]}}, {"axes": [{"lr": []}, {"lr": "12"}, {"lr": 3}]}),
+    Turn(0, (0,), 4).cohort: ({"sampler": Everyone()}, {"sampler": [None, 3, "everyone"], "purpose": ["", 3]}),
+    Poisson: ({"rate": 0.5}, {"rate": [-0.1, 1.1, NAN, "0.5"]}),
+}  # fmt: skip
+
+# an argument of another name in the message, where the message speaks of the setting a user knows
+NAMES = {
+    "num_epochs": "local_epochs", "parameters": "parameters", "name": "model|paper", "word": "device", "carry": "carry 'theta'",
+    "extra": "extra 'e'", "seeds": "seed", "axes": "lr", "changes": "--set|lr|rounds|clients|model",
+}  # fmt: skip
+
+CASES = [
+    (function, argument, value)
+    for function, (_, bad) in TABLE.items()
+    for argument, values in bad.items()
+    for value in values
+]
+
+
+@pytest.mark.parametrize("function", TABLE, ids=lambda f: f.__qualname__)
+def test_the_good_call_works(function):
+    function(**TABLE[function][0])
+
+
+@pytest.mark.parametrize(("function", "argument", "value"), CASES, ids=lambda part: getattr(part, "__qualname__", None))
+def test_a_bad_argument_is_refused_by_its_name(function, argument, value):
+    with pytest.raises((TypeError, ValueError), match=f"^({NAMES.get(argument, argument)})") as caught:
+        function(**TABLE[function][0] | {argument: value})
+    assert "got" in str(caught.value) and "allowed" in str(caught.value)
+
+
+anything = st.one_of(
+    st.integers(-3, 3), st.floats(), st.booleans(), st.none(), st.sampled_from(["size", "fixed", "iid", "x", ""]), st.just([1])
+)
+
+
+@given(kind=st.sampled_from([Config, ImageSettings]), data=st.data(), value=anything)
+def test_settings_hold_only_values_of_their_type_or_refuse_by_name(kind, data, value):
+    field = data.draw(st.sampled_from(fields(kind)))
+    try:
+        made = kind(**{field.name: value})
+    except (TypeError, ValueError) as error:
+        assert str(error).startswith(f"{field.name}: got ")
+        return
+    kept = getattr(made, field.name)
+    right = {int: int, str: str, float: (int, float)}[type(field.default)]
+    assert isinstance(kept, right) and not isinstance(kept, bool)
+    assert not isinstance(kept, (int, float)) or (math.isfinite(kept) and kept >= 0)
+
+
+def test_compare_refuses_what_would_be_no_table():
+    for change, word in (({"methods": []}, "methods"), ({"methods": "fedavg"}, "methods"), ({"seeds": 0}, "seeds"),
+                         ({"vary": {"lr": [1]}, "tune": {"lr": [1]}}, "tune"), ({"vary": {"lr": []}}, "lr")):  # fmt: skip
+        with pytest.raises((TypeError, ValueError), match=f"^{word}: got"):
+            experiment.compare(**({"paper": PAPER, "methods": ["fedavg"], "problem": "digits"} | change))
