@@ -69,10 +69,14 @@ def _parser() -> Parser:
     comparing.set_defaults(call=_compare)
 
     booking = commands.add_parser("book", help="execute chapters, write build/book/index.html")
-    booking.add_argument("chapters", nargs="*", metavar="CHAPTER", help="numbers or names; default all that are written")
+    booking.add_argument(
+        "chapters", nargs="*", metavar="CHAPTER", help="numbers or names; default all that are written"
+    )
     booking.add_argument("--profile", default="quick")
     booking.add_argument("--out", type=Path, default=Path("build/book"))
-    booking.add_argument("--commit", action="store_true", help="rewrite the notebooks in place, with their own parameters")
+    booking.add_argument(
+        "--commit", action="store_true", help="rewrite the notebooks in place, with their own parameters"
+    )
     booking.set_defaults(call=_book)
 
     data = commands.add_parser("data", help="fetch, verify and report a dataset")
@@ -181,7 +185,16 @@ def _compare(options: argparse.Namespace) -> int:
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error
     table = experiment.compare(
-        paper, methods, options.problem, options.profile, changes, options.seeds, vary, tune or None, shorter, options.device
+        paper,
+        methods,
+        options.problem,
+        options.profile,
+        changes,
+        options.seeds,
+        vary,
+        tune or None,
+        shorter,
+        options.device,
     )
     print(experiment.as_text(table))
     if options.out is not None:

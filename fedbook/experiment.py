@@ -95,7 +95,7 @@ def plan(
 
 
 def pick_device(word: str) -> str:
-    """"auto" is the GPU where there is one. Raises: ValueError for cuda without a GPU."""
+    """ "auto" is the GPU where there is one. Raises: ValueError for cuda without a GPU."""
     word = arguments.one_of("device", word, ("auto", "cpu", "cuda"))
     if word == "cuda" and not torch.cuda.is_available():
         raise ValueError("device: got 'cuda', but PyTorch finds no GPU here; allowed is cpu or auto")
@@ -177,7 +177,8 @@ def compare(
 
     ``tune``: each method at each place of the table gets the same grid; the setting with the best mean metric on
     held-out training images, with seeds that are not reported, is the one reported (settings with
-    ``judge="validation"``); ``tune_changes`` shortens those trials. The result holds all that is needed to repeat a cell.
+    ``judge="validation"``); ``tune_changes`` shortens those trials. The result holds all that
+    is needed to repeat a cell.
     """
     count = arguments.integer("seeds", seeds, 1, 1000)
     if isinstance(methods, str) or not isinstance(methods, Sequence) or not methods:
@@ -189,20 +190,27 @@ def compare(
     for varied in grid(vary or {}):
         for method in methods:
             base = dict(changes or {}) | varied
-            tried = _tune(paper, method, problem, profile, base | dict(tune_changes or {}), tune, device) if tune else []
+            tried = (
+                _tune(paper, method, problem, profile, base | dict(tune_changes or {}), tune, device) if tune else []
+            )
             best = max(tried, key=lambda entry: entry["mean"])["settings"] if tried else {}
             chosen = plan(paper, method, problem, profile, base | best, range(count), device)
-            rounds, seconds = execute(chosen.rounds(), label=" ".join([method, *(f"{k}={v}" for k, v in varied.items())]))
+            rounds, seconds = execute(
+                chosen.rounds(), label=" ".join([method, *(f"{k}={v}" for k, v in varied.items())])
+            )
             results = [result(rounds, chosen, seconds / count, slot) for slot in range(count)]
             evaluated, values = rounds.history.values(paper.metric)
             curve = {"round": evaluated.tolist(), paper.metric: [[round(v, 5) for v in row] for row in values.tolist()]}
-            cells.append({"method": method, "varied": varied, "tuned": best, "tried": tried, "curve": curve, "runs": results})
+            cells.append(
+                {"method": method, "varied": varied, "tuned": best, "tried": tried, "curve": curve, "runs": results}
+            )
     used = plan(paper, methods[0], problem, profile, changes, range(count), device)
     return finite(
         {
             "paper": paper.name, "problem": used.problem, "profile": profile, "metric": paper.metric,
-            "settings": used.settings(), "seeds": count, "device": used.device, "torch": torch.__version__.split("+")[0],
-            "commit": commit(), "tuning": {"grid": dict(tune or {}), "changes": dict(tune_changes or {}), "seeds": [1000, 1001]},
+            "settings": used.settings(), "seeds": count, "device": used.device,
+            "torch": torch.__version__.split("+")[0], "commit": commit(),
+            "tuning": {"grid": dict(tune or {}), "changes": dict(tune_changes or {}), "seeds": [1000, 1001]},
             "cells": cells,
         }
     )  # fmt: skip
@@ -250,14 +258,22 @@ def summary(table: Mapping[str, Any]) -> dict[str, Any]:
         values = torch.tensor([float("nan") if value is None else value for value in found], dtype=torch.float64)
         deviation = float(values.std()) if len(values) > 1 else None
         cells.append(
-            {"method": cell["method"], **cell["varied"], "mean": float(values.mean()), "deviation": deviation, "seeds": len(values)}
+            {
+                "method": cell["method"],
+                **cell["varied"],
+                "mean": float(values.mean()),
+                "deviation": deviation,
+                "seeds": len(values),
+            }
         )
     return finite({"paper": table["paper"], "problem": table["problem"], "metric": table["metric"], "cells": cells})
 
 
 def as_text(table: Mapping[str, Any]) -> str:
     """The comparison as a table of text, one line a cell."""
-    lines = [f"{table['paper']} on {table['problem']}, {table['metric']}, {table['seeds']} seeds, profile {table['profile']}"]
+    lines = [
+        f"{table['paper']} on {table['problem']}, {table['metric']}, {table['seeds']} seeds, profile {table['profile']}"
+    ]
     for cell in summary(table)["cells"]:
         varied = " ".join(f"{k}={v}" for k, v in cell.items() if k not in ("method", "mean", "deviation", "seeds"))
         spread = "" if cell["deviation"] is None else f" +- {cell['deviation']:.4f}"

@@ -52,7 +52,10 @@ def normal(shape: tuple[int, ...], rng: np.random.Generator, like: Tensor | None
 
 
 def torch_seed(rng: np.random.Generator) -> int:
-    """A seed for code that can only be driven by PyTorch's global generator (model initialisation). Raises: TypeError."""
+    """A seed for code that can only be driven by PyTorch's global generator (model initialisation).
+
+    Raises: TypeError.
+    """
     return int(_generator(rng).integers(0, 2**32))
 
 

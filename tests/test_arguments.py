@@ -20,12 +20,16 @@ def test_integer_lets_through_whole_numbers_in_the_range_and_nothing_else(value,
         assert arguments.integer("size", value, low, low + width) == value
     else:
         kind = ValueError if isinstance(value, int) and not isinstance(value, bool) else TypeError
-        with pytest.raises(kind, match=rf"size: got .*; allowed is a whole number in \[{low}, {low + width}\]") as caught:
+        with pytest.raises(
+            kind, match=rf"size: got .*; allowed is a whole number in \[{low}, {low + width}\]"
+        ) as caught:
             arguments.integer("size", value, low, low + width)
         assert arguments.shown(value) in str(caught.value)
 
 
-@given(value=numbers, low=st.floats(-10, 10), width=st.floats(0.001, 10), open_ends=st.booleans(), infinite=st.booleans())
+@given(
+    value=numbers, low=st.floats(-10, 10), width=st.floats(0.001, 10), open_ends=st.booleans(), infinite=st.booleans()
+)
 def test_real_lets_through_numbers_in_the_range_and_nothing_else(value, low, width, open_ends, infinite):
     high = low + width
     limits = {"above": low, "below": high} if open_ends else {"minimum": low, "maximum": high}

@@ -43,13 +43,17 @@ TABLE = {
     torch_seed: ({"rng": stream(0, "x")}, {"rng": [None, 5]}),
     model: (
         {"name": "cnn", "shape": (1, 8, 8), "classes": 4},
-        {"name": ["resnet", None], "shape": [(8, 8), 8, (1, 8, 0), (1, 2.0, 8), (1, 3, 8), "abc"], "classes": [1, 0, -1, 2.5, True]},
+        {"name": ["resnet", None], "shape": [(8, 8), 8, (1, 8, 0), (1, 2.0, 8), (1, 3, 8), "abc"],
+         "classes": [1, 0, -1, 2.5, True]},
     ),
     NET.init: (
         {"rng": stream(0, "init"), "dtype": torch.float64},
         {"rng": [None, 0], "dtype": [torch.int64, "float32", float]},
     ),
-    stack: ({"parameters": [{"w": torch.zeros(1)}]}, {"parameters": [[], [{"w": torch.zeros(1)}, {"v": torch.zeros(1)}]]}),
+    stack: (
+        {"parameters": [{"w": torch.zeros(1)}]},
+        {"parameters": [[], [{"w": torch.zeros(1)}, {"v": torch.zeros(1)}]]},
+    ),
     sgd: (
         {"loss": lambda p, b: 0, "lr": 0.1, "momentum": 0.9, "weight_decay": 0.1},
         {"lr": [-1, NAN, INF, "1", None, True], "momentum": [-0.1, 1.0, NAN, "0"], "weight_decay": [-1, NAN, INF]},
@@ -61,7 +65,8 @@ TABLE = {
     ),
     Batches: (
         {"index": torch.zeros(3, 2, 1).long(), "real": torch.ones(3, 2, 1).bool(), "extra": {"e": torch.zeros(3, 2)}},
-        {"index": [torch.zeros(3, 2).long(), torch.zeros(3, 2, 1), [[[0]]]], "real": [torch.ones(3, 2, 2).bool(), torch.ones(3, 2, 1), GAP],
+        {"index": [torch.zeros(3, 2).long(), torch.zeros(3, 2, 1), [[[0]]]], "real": [torch.ones(3, 2, 2).bool(),
+         torch.ones(3, 2, 1), GAP],
          "extra": [{"e": torch.zeros(2, 3)}, {"e": 3}]},
     ),
     local_steps: (
@@ -73,9 +78,12 @@ TABLE = {
     papers.paper: ({"name": "fedavg"}, {"name": ["fedprox", None]}),
     experiment.pick_device: ({"word": "cpu"}, {"word": ["tpu", None, 0]}),
     experiment.plan: (
-        {"paper": PAPER, "method": "fedavg", "problem": "digits", "profile": "quick", "changes": {"lr": "0.5"}, "seeds": (0,), "device": "cpu"},
-        {"method": ["sgd", 3], "problem": ["letters", 3], "profile": ["huge", None], "seeds": [(-1,), (0.5,), ("a",)], "device": ["tpu", 1],
-         "changes": [{"speed": 1}, {"lr": "fast"}, {"lr": "nan"}, {"rounds": 2.5}, {"clients": "0"}, {"model": "vit"}, {"lr": None}]},
+        {"paper": PAPER, "method": "fedavg", "problem": "digits", "profile": "quick", "changes": {"lr": "0.5"},
+         "seeds": (0,), "device": "cpu"},
+        {"method": ["sgd", 3], "problem": ["letters", 3], "profile": ["huge", None], "seeds": [(-1,), (0.5,),
+         ("a",)], "device": ["tpu", 1],
+         "changes": [{"speed": 1}, {"lr": "fast"}, {"lr": "nan"}, {"rounds": 2.5}, {"clients": "0"},
+         {"model": "vit"}, {"lr": None}]},
     ),
     experiment.grid: ({"axes": {"lr": [1, 2]}}, {"axes": [{"lr": []}, {"lr": "12"}, {"lr": 3}]}),
     Turn(0, (0,), 4).cohort: ({"sampler": Everyone()}, {"sampler": [None, 3, "everyone"], "purpose": ["", 3]}),
@@ -84,7 +92,8 @@ TABLE = {
 
 # an argument of another name in the message, where the message speaks of the setting a user knows
 NAMES = {
-    "num_epochs": "local_epochs", "parameters": "parameters", "name": "model|paper", "word": "device", "carry": "carry 'theta'",
+    "num_epochs": "local_epochs", "parameters": "parameters", "name": "model|paper", "word": "device",
+    "carry": "carry 'theta'",
     "extra": "extra 'e'", "seeds": "seed", "axes": "lr", "changes": "--set|lr|rounds|clients|model",
 }  # fmt: skip
 
@@ -109,7 +118,12 @@ def test_a_bad_argument_is_refused_by_its_name(function, argument, value):
 
 
 anything = st.one_of(
-    st.integers(-3, 3), st.floats(), st.booleans(), st.none(), st.sampled_from(["size", "fixed", "iid", "x", ""]), st.just([1])
+    st.integers(-3, 3),
+    st.floats(),
+    st.booleans(),
+    st.none(),
+    st.sampled_from(["size", "fixed", "iid", "x", ""]),
+    st.just([1]),
 )
 
 
@@ -129,6 +143,7 @@ def test_settings_hold_only_values_of_their_type_or_refuse_by_name(kind, data, v
 
 def test_compare_refuses_what_would_be_no_table():
     for change, word in (({"methods": []}, "methods"), ({"methods": "fedavg"}, "methods"), ({"seeds": 0}, "seeds"),
-                         ({"vary": {"lr": [1]}, "tune": {"lr": [1]}}, "tune"), ({"vary": {"lr": []}}, "lr")):  # fmt: skip
+                         ({"vary": {"lr": [1]}, "tune": {"lr": [1]}}, "tune"), ({"vary": {"lr": []}},
+                         "lr")):  # fmt: skip
         with pytest.raises((TypeError, ValueError), match=f"^{word}: got"):
             experiment.compare(**({"paper": PAPER, "methods": ["fedavg"], "problem": "digits"} | change))

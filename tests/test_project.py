@@ -64,7 +64,17 @@ def test_nothing_replaced_torch():
 
 def test_import_is_light():
     """`import fedbook` loads torch at most, never what is heavy beside it."""
-    heavy = ("sklearn", "scipy", "matplotlib", "IPython", "ipywidgets", "papermill", "nbconvert", "pooch", "dp_accounting")
+    heavy = (
+        "sklearn",
+        "scipy",
+        "matplotlib",
+        "IPython",
+        "ipywidgets",
+        "papermill",
+        "nbconvert",
+        "pooch",
+        "dp_accounting",
+    )
     code = f"import fedbook, fedbook.federation, fedbook.papers, sys; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
@@ -96,7 +106,9 @@ def outside(wheel, tmp_path, *words, data=None):
     env |= {"PYTHONPATH": str(wheel), "XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)}
     if data:
         env["FEDBOOK_DATA"] = str(data)
-    return subprocess.run([sys.executable, "-P", "-m", "fedbook", *words], capture_output=True, text=True, cwd=tmp_path, env=env)
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "fedbook", *words], capture_output=True, text=True, cwd=tmp_path, env=env
+    )
 
 
 def test_the_wheel_runs_outside_the_repository(wheel, tmp_path):

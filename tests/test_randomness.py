@@ -24,7 +24,9 @@ def test_streams_never_change(key):
 
 def test_the_drawn_numbers_that_runs_are_made_of():
     """What NumPy makes of a stream: if a new NumPy changes it, stored results are no longer those of this version."""
-    assert np.allclose(stream(0, "batches", 0, 0).standard_normal(2), [0.4895273484395763, 0.45980667178793283], rtol=1e-12)
+    assert np.allclose(
+        stream(0, "batches", 0, 0).standard_normal(2), [0.4895273484395763, 0.45980667178793283], rtol=1e-12
+    )
     assert stream(0, "batches", 0, 0).permutation(6).tolist() == [3, 1, 4, 2, 5, 0]
 
 
@@ -40,7 +42,13 @@ def test_equal_keys_equal_streams_other_keys_other_streams(a, b):
 
 
 def test_a_purpose_with_slashes_cannot_imitate_another_key():
-    draws = [stream(1, "a", 2, 3), stream(1, "a/2", 3, -1), stream(1, "a/2/3"), stream(1, "a/2", 3, 3), stream(12, "a", 2, 3)]
+    draws = [
+        stream(1, "a", 2, 3),
+        stream(1, "a/2", 3, -1),
+        stream(1, "a/2/3"),
+        stream(1, "a/2", 3, 3),
+        stream(12, "a", 2, 3),
+    ]
     assert len({int(rng.bit_generator.random_raw()) for rng in draws}) == len(draws)
 
 

@@ -65,7 +65,14 @@ CHAPTERS: tuple[Chapter, ...] = (
         claim="Averaging the models of clients that train locally learns one shared model without moving their data.",
         ready=True,
         parameters=_sizes(
-            quick={"train_samples": 1000, "test_samples": 500, "clients": 10, "rounds": 5, "repetitions": 2},
+            quick={
+                "train_samples": 1000,
+                "test_samples": 500,
+                "clients": 10,
+                "rounds": 5,
+                "repetitions": 2,
+                "steps_to_rest": 200,
+            },
             paper={"train_samples": 0, "test_samples": 0, "clients": 100, "rounds": 200},
         ),
     ),

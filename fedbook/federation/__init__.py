@@ -10,7 +10,7 @@ from fedbook.federation.population import Federation, Rows
 from fedbook.federation.tree import tree_map
 
 __all__ = [
-    "Chain", "CheckpointError", "Cohort", "Encoded", "Everyone", "Exchange", "Federation", "FixedSize", "History", "Local",
-    "Poisson", "Record", "Reply", "Rounds", "Rows", "Total", "Turn", "Uploads", "Wire", "drive", "repeat", "run", "tree_map",
-    "weighted_mean",
+    "Chain", "CheckpointError", "Cohort", "Encoded", "Everyone", "Exchange", "Federation", "FixedSize", "History",
+    "Local", "Poisson", "Record", "Reply", "Rounds", "Rows", "Total", "Turn", "Uploads", "Wire", "drive", "repeat",
+    "run", "tree_map", "weighted_mean",
 ]  # fmt: skip

@@ -55,4 +55,6 @@ def same_configuration(saved: Mapping[str, Any], wanted: Mapping[str, Any], path
         if saved.get(name, "absent") != wanted.get(name, "absent")
     ]
     if differ:
-        raise CheckpointError(f"checkpoint: {path} belongs to another configuration; it differs in " + "; ".join(differ))
+        raise CheckpointError(
+            f"checkpoint: {path} belongs to another configuration; it differs in " + "; ".join(differ)
+        )

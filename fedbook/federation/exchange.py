@@ -183,7 +183,9 @@ class Uploads:
                 (part, r)
                 for part in self.parts
                 if name in part.tree
-                for r in torch.nonzero((part.slot == slot) & (self.cohort.ids[slot, part.place] == client)).flatten().tolist()
+                for r in torch.nonzero((part.slot == slot) & (self.cohort.ids[slot, part.place] == client))
+                .flatten()
+                .tolist()
             ]
             if not hits:
                 raise KeyError(f"uploads: got no {name!r} of client {client} in federation {slot}")
@@ -212,7 +214,9 @@ class Total:
         """The sums over each cohort; names come from the uploads, or from ``like`` if all cohorts are empty."""
         names = {name: None for part in uploads.parts for name in part.tree} or dict.fromkeys(like)
         if not names and not uploads.parts:
-            raise ValueError("like: got nothing, and the cohort is empty; allowed is the form of one row of each upload")
+            raise ValueError(
+                "like: got nothing, and the cohort is empty; allowed is the form of one row of each upload"
+            )
         return cls({name: tree_map(lambda x: x.sum(1), uploads[name]) for name in names})
 
 
@@ -246,7 +250,9 @@ def weighted_mean(tree: Tree, weights: Tensor, otherwise: Tree | None = None) ->
     for name, leaf in leaves(tree):
         arguments.tensor(f"tree {name!r}", leaf, kind="float", finite=False)
         if leaf.shape[:2] != weights.shape:  # einsum would stretch an axis of 1: a sum in place of a mean
-            raise arguments.wrong(ValueError, f"tree {name!r}", leaf, f"the weights' [S, m] = {tuple(weights.shape)} first")
+            raise arguments.wrong(
+                ValueError, f"tree {name!r}", leaf, f"the weights' [S, m] = {tuple(weights.shape)} first"
+            )
     if weights.numel() and float(weights.min()) < 0:
         raise arguments.wrong(ValueError, "weights", weights.tolist(), "non-negative numbers")
     total = weights.sum(1)

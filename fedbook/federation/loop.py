@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -54,6 +54,7 @@ class Turn:
 
     def release(self, release: Release, cohort: Cohort | None = None) -> None:
         """Enter a release into each federation's privacy ledger (for the clients of ``cohort``, if given)."""
+        release = replace(release, round=self.t)
         for slot, ledger in enumerate(self.privacy):
             ledger.record(release, None if cohort is None else cohort.members(slot))
 
@@ -201,14 +202,18 @@ class Rounds:
             yield
         except BaseException:
             self.simulator.roll_back()
-            if None not in self.noise_seeds:  # fresh noise from the system would be a second release: that stays counted
+            if (
+                None not in self.noise_seeds
+            ):  # fresh noise from the system would be a second release: that stays counted
                 self.privacy = [PrivacyLedger.from_state(state) for state in ledgers]
             raise
 
     def _metric(self, name: str, values: Any) -> list[float]:
         numbers = torch.as_tensor(values)
         if tuple(numbers.shape) != (len(self.seeds),):
-            raise arguments.wrong(ValueError, f"metric {name!r}", numbers, f"one number for each of {len(self.seeds)} seeds")
+            raise arguments.wrong(
+                ValueError, f"metric {name!r}", numbers, f"one number for each of {len(self.seeds)} seeds"
+            )
         return numbers.double().tolist()
 
     def save(self, path: str | Path) -> None:
@@ -234,7 +239,8 @@ class Rounds:
             raise checkpoint.CheckpointError(f"total (rounds): {rounds}")
         device = self.federation.device
         self.server, self.simulator.clients = (
-            tree_map(lambda x: x.to(device) if isinstance(x, torch.Tensor) else x, state[part]) for part in ("server", "clients")
+            tree_map(lambda x: x.to(device) if isinstance(x, torch.Tensor) else x, state[part])
+            for part in ("server", "clients")
         )
         self.history, self.t = History.from_state(state["history"]), state["t"]
         self.bytes.load(state["bytes"])
@@ -281,7 +287,9 @@ def _seeds(seeds: Sequence[int], algorithm: Algorithm, federation: Federation) -
     if len(checked) > 1 and not algorithm.batched_seeds:
         raise arguments.wrong(ValueError, "seeds", list(checked), f"one seed a run for {algorithm.name} (see repeat)")
     if federation.splits not in (1, len(checked)):
-        raise ValueError(f"seeds: got {len(checked)} with {federation.splits} partitions; allowed is one for each or one")
+        raise ValueError(
+            f"seeds: got {len(checked)} with {federation.splits} partitions; allowed is one for each or one"
+        )
     return checked
 
 

@@ -29,10 +29,6 @@ class Rows:
     table: Tensor
     sizes: Tensor
 
-    def pick(self, rows: Tensor) -> Rows:
-        """The same samples, the clients ``rows`` [r] only."""
-        return Rows(self.samples, self.table[rows], self.sizes[rows])
-
 
 @dataclass(frozen=True)
 class Group:
@@ -185,7 +181,7 @@ def _group(word: str, ids: Tensor, samples: Mapping[str, Tensor], table: Tensor,
             raise arguments.wrong(ValueError, f"samples[{name!r}]", x, "a tensor with one row a sample")
     lengths = {name: len(x) for name, x in samples.items()}
     if len({x.device for x in samples.values()}) != 1:
-        raise ValueError(f"samples: got {({n: str(x.device) for n, x in samples.items()})}; allowed is one device")
+        raise ValueError(f"samples: got { ({n: str(x.device) for n, x in samples.items()}) }; allowed is one device")
     if len(set(lengths.values())) != 1:
         raise ValueError(f"samples: got {lengths} rows; allowed are tensors with equal numbers of rows")
     count = next(iter(lengths.values()))

@@ -83,7 +83,10 @@ class Simulator:
             raise ValueError(f"cohort: got {len(cohort.ids)} federations; allowed are the {seeds} of this run")
         if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= self.federation.num_clients):
             raise arguments.wrong(ValueError, "cohort", ids.tolist(), f"clients 0..{self.federation.num_clients - 1}")
-        for word, message, lead in (("down", exchange.down, (seeds,)), ("each", exchange.each, tuple(cohort.ids.shape))):
+        for word, message, lead in (
+            ("down", exchange.down, (seeds,)),
+            ("each", exchange.each, tuple(cohort.ids.shape)),
+        ):
             for name, leaf in leaves(message):
                 value = _received(leaf) if word == "down" else leaf
                 if not isinstance(value, Tensor):
@@ -127,7 +130,9 @@ class Simulator:
     def _store(self, group: str, slot: Tensor, member: Tensor, state: Any) -> None:
         own = self.clients.get(group, {})
         if set(state) != set(own):
-            raise ValueError(f"state: got {sorted(state)} from the work; allowed is {sorted(own)} as given at the start")
+            raise ValueError(
+                f"state: got {sorted(state)} from the work; allowed is {sorted(own)} as given at the start"
+            )
         old = tree_map(lambda x: x[slot, member], own)
         for (name, new), (_, kept) in zip(leaves(tree_map(lambda x, _: x, state, old)), leaves(old), strict=True):
             if new.shape != kept.shape or new.dtype != kept.dtype:  # assigning would stretch or round silently
@@ -172,7 +177,9 @@ class Simulator:
             return rows, None
         buffers = chain.codec.encode(rows, streams("codec"))
         if len(buffers) != len(clients):
-            raise ValueError(f"codec of {purpose!r}: got {len(buffers)} buffers; allowed is one for each of {len(clients)} rows")
+            raise ValueError(
+                f"codec of {purpose!r}: got {len(buffers)} buffers; allowed is one for each of {len(clients)} rows"
+            )
         decoded = chain.codec.decode(buffers, rows)
         _same_form(f"codec of {purpose!r}", decoded, form)
         return decoded, buffers
@@ -198,7 +205,9 @@ def _put(whole: Tree, slot: Tensor, member: Tensor, rows: Tree) -> None:
 def _same_form(name: str, rows: dict[str, Tensor], form: dict[str, torch.Size]) -> None:
     if {leaf: x.shape for leaf, x in rows.items()} != form:
         got = {leaf: tuple(x.shape) for leaf, x in rows.items()}
-        raise ValueError(f"{name}: got {got}; allowed is the form that went in, {({n: tuple(s) for n, s in form.items()})}")
+        raise ValueError(
+            f"{name}: got {got}; allowed is the form that went in, { ({n: tuple(s) for n, s in form.items()}) }"
+        )
 
 
 def _received(leaf: Tensor | Wire) -> Tensor:
@@ -212,7 +221,10 @@ def _checked(reply: Reply, rows: int, exchange: str) -> Reply:
         for name, leaf in leaves(tree):
             if not isinstance(leaf, Tensor) or leaf.ndim < 1 or len(leaf) != rows:
                 raise arguments.wrong(
-                    ValueError, f"{word} {name!r} of exchange {exchange!r}", leaf, f"a tensor with {rows} rows, one a client"
+                    ValueError,
+                    f"{word} {name!r} of exchange {exchange!r}",
+                    leaf,
+                    f"a tensor with {rows} rows, one a client",
                 )
     for name, values in reply.trace.items():
         if values.ndim != 1:

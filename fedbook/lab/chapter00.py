@@ -49,10 +49,10 @@ def updates_can_be_the_data() -> tuple[float, float]:
 
 
 ERRATA: tuple[tuple[str, Callable[[], tuple[float, float]]], ...] = (
-    ("Algorithm 1 (first versions): the new model is the sum of n_k/n theta_k over all K clients", printed_average),
-    ("a sampled cohort's weighted average is, on average, everyone's", normalised_cohorts_are_biased),
-    ("FedAvg minimises the weighted sum of the clients' losses", averaging_is_not_minimising),
-    ("an update carries less than the raw data", updates_can_be_the_data),
+    ("first versions of Algorithm 1: factor of a model nobody changed, 2 of 10 in the cohort", printed_average),
+    ("FedAvg's cohort average is unbiased: its mean over all cohorts", normalised_cohorts_are_biased),
+    ("FedAvg minimises F: where it rests, and the minimum", averaging_is_not_minimising),
+    ("an update carries less than the data: error of the image read off it", updates_can_be_the_data),
 )
 
 
@@ -79,7 +79,9 @@ def solution_average_by_hand() -> float:
     solution=solution_average_by_hand(),
     hints=("How many samples stand behind each of the two numbers?",),
     wrong_answers=(
-        WrongAnswer("plain mean", 4.0, "4.0", "That is the plain mean. Client A speaks for 30 samples, client B for 10."),
+        WrongAnswer(
+            "plain mean", 4.0, "4.0", "That is the plain mean. Client A speaks for 30 samples, client B for 10."
+        ),
         WrongAnswer("weights swapped", 5.0, "5.0", "The weights are the wrong way round."),
         WrongAnswer("no number", "three", "a number"),
     ),
@@ -106,9 +108,14 @@ def _unnormalised(models: dict[str, Tensor], sizes: Tensor) -> dict[str, Tensor]
 @exercise(
     "00-2",
     solution=solution_average,
-    hints=("Turn the sizes into shares that sum to 1.", "`torch.einsum('k,k...->...', p, x)` sums over the first axis."),
+    hints=(
+        "Turn the sizes into shares that sum to 1.",
+        "`torch.einsum('k,k...->...', p, x)` sums over the first axis.",
+    ),
     wrong_answers=(
-        WrongAnswer("unweighted", _unweighted, "weight", "All clients count the same here; line 8 weights by their samples."),
+        WrongAnswer(
+            "unweighted", _unweighted, "weight", "All clients count the same here; line 8 weights by their samples."
+        ),
         WrongAnswer("unnormalised", _unnormalised, "weight", "The weights do not sum to one: divide by the total."),
         WrongAnswer("a list", lambda models, sizes: list(models), "dictionary"),
         WrongAnswer("an error", lambda models, sizes: models["no such name"], "KeyError"),
@@ -117,7 +124,10 @@ def _unnormalised(models: dict[str, Tensor], sizes: Tensor) -> dict[str, Tensor]
 def check_average(answer: Any) -> str | None:
     for case in range(3):
         sizes = torch.tensor([[3, 1], [5, 5, 20], [1, 2, 3, 4]][case])
-        models = {name: normal((len(sizes), *shape), stream(case, f"exercise {name}")) for name, shape in (("weight", (2, 3)), ("bias", (3,)))}
+        models = {
+            name: normal((len(sizes), *shape), stream(case, f"exercise {name}"))
+            for name, shape in (("weight", (2, 3)), ("bias", (3,)))
+        }
         given = answer({name: x.clone() for name, x in models.items()}, sizes.clone())
         if not isinstance(given, dict) or set(given) != set(models):
             return f"It should return a dictionary with the names {sorted(models)}; it returned {short(given)}."
@@ -126,7 +136,8 @@ def check_average(answer: Any) -> str | None:
                 return f"{name!r} should be a tensor of shape {tuple(expected.shape)}; it is {short(given[name])}."
             if not torch.allclose(given[name].to(expected), expected):
                 at = "" if case == 0 else f" (case {case + 1})"
-                return (f"For sizes {sizes.tolist()} the first entry of {name!r} should be {float(expected.flatten()[0]):.4f}; "
+                return (f"For sizes {sizes.tolist()} the first entry of {name!r} should be "
+                        f"{float(expected.flatten()[0]):.4f}; "
                         f"it is {float(given[name].flatten()[0]):.4f}{at}.")  # fmt: skip
     return None
 
@@ -167,13 +178,13 @@ def check_resting_point(answer: Any) -> str | None:
 
 @exercise(
     "00-4",
-    solution={"question": "Does doubling E at half the rounds cost accuracy?", "seeds": 5, "low": -0.031, "high": -0.007},
+    solution={"question": "Does doubling E at half the rounds cost?", "seeds": 5, "low": -0.031, "high": -0.007},
     hints=("Change one thing only, keep the bytes or the steps equal, and run both on the same seeds.",
            "`fedbook.learning.intervals.paired_difference(a, b)` gives the interval.",),
     wrong_answers=(
         WrongAnswer("one seed", {"question": "Does E matter?", "seeds": 1, "low": 0.0, "high": 0.1}, "seeds",
                     "One run cannot tell an effect from luck."),
-        WrongAnswer("interval turned round", {"question": "Does E matter?", "seeds": 3, "low": 0.1, "high": 0.0}, "low"),
+        WrongAnswer("turned round", {"question": "Does E matter?", "seeds": 3, "low": 0.1, "high": 0.0}, "low"),
         WrongAnswer("no interval", {"question": "Does E matter?", "seeds": 3}, "high"),
         WrongAnswer("a text", "E matters", "dictionary"),
     ),

@@ -36,6 +36,7 @@ def draw_between(ax: Axes, mix: Tensor, losses: Mapping[str, Tensor]) -> str:
     parts = []
     middle = int((mix - 0.5).abs().argmin())
     for i, (label, values) in enumerate(losses.items()):
+        values = values.cpu()
         ax.plot(mix, values, label=label, **series(i))
         ends = min(float(values[int((mix - end).abs().argmin())]) for end in (0.0, 1.0))
         parts.append(f"{label}: {float(values[middle]):.3f} in the middle, {ends:.3f} at the better end")
@@ -45,6 +46,21 @@ def draw_between(ax: Axes, mix: Tensor, losses: Mapping[str, Tensor]) -> str:
     ax.set_ylabel("training loss on all data")
     ax.legend(loc="upper left")
     return "; ".join(parts) + "."
+
+
+def draw_walks(ax: Axes, walks: Tensor, title: str) -> str:
+    """The clients' local walks in a plane, their end points and the average. Shapes: ``walks`` [T + 1, K, 2]."""
+    walks = walks.cpu()
+    for k in range(walks.shape[1]):
+        ax.plot(walks[:, k, 0], walks[:, k, 1], color=PALETTE[0], linewidth=0.9, linestyle="-", marker="", alpha=0.7)
+    ax.plot(walks[-1, :, 0], walks[-1, :, 1], linestyle="", marker="o", color=PALETTE[0], label="a client's end")
+    mean = walks[-1].mean(0)
+    ax.annotate("", mean.tolist(), (0, 0), arrowprops={"arrowstyle": "-|>", "color": PALETTE[1], "linewidth": 2})
+    ax.plot(*mean.tolist(), linestyle="", marker="s", color=PALETTE[1], label="their average")
+    ax.set(title=title, xlabel="along the average move", ylabel="across", xlim=(-0.2, 2.0), ylim=(-3.2, 3.2))
+    ax.legend(loc="upper left")
+    spread = float((walks[-1] - mean).square().sum(-1).mean().sqrt())
+    return f"{title}: the clients' ends scatter {spread:.2f} around their average, whose move is 1."
 
 
 def draw_orders(ax: Axes, lr: Tensor, errors: Mapping[str, Tensor]) -> str:
@@ -66,10 +82,15 @@ def draw_resting(ax: Axes, local_epochs: Sequence[int], measured: Tensor, predic
     """Global gradient norm where FedAvg rests, against E: measured and first-order theory."""
     for i, (label, values) in enumerate((("measured", measured), ("first-order theory", predicted))):
         ax.plot(local_epochs, values, label=label, **series(i))
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(list(local_epochs), [str(e) for e in local_epochs])
     ax.set_xlabel("local steps $E$")
     ax.set_ylabel(r"$\|\nabla F\|$ at the resting point")
     ax.legend(loc="upper left")
-    pairs = [f"E = {e}: {float(m):.3f} against {float(p):.3f}" for e, m, p in zip(local_epochs, measured, predicted, strict=True)]
+    pairs = [
+        f"E = {e}: {float(m):.3f} against {float(p):.3f}"
+        for e, m, p in zip(local_epochs, measured, predicted, strict=True)
+    ]
     return "Measured against predicted: " + "; ".join(pairs) + "."
 
 
@@ -89,7 +110,14 @@ def draw_drift(ax: Axes, *, local_steps: int, lr: float, curvature: float, round
     ax.contour(grid[..., 0], grid[..., 1], level, levels=10, colors="#BBBBBB", linewidths=0.7)
     for k, name in enumerate("AB"):
         for t in range(min(4, rounds)):
-            ax.plot(walks[t, :, k, 0], walks[t, :, k, 1], color=PALETTE[k], linewidth=1.2, linestyle=("-", "--")[k], marker="")
+            ax.plot(
+                walks[t, :, k, 0],
+                walks[t, :, k, 1],
+                color=PALETTE[k],
+                linewidth=1.2,
+                linestyle=("-", "--")[k],
+                marker="",
+            )
         ax.plot(*b[k].tolist(), marker="sD"[k], color=PALETTE[k], linestyle="", label=f"optimum of client {name}")
     ax.plot(server[:, 0], server[:, 1], color="black", marker=".", linewidth=1, label="server, round by round")
     ax.plot(*best.tolist(), "*", color=PALETTE[2], markersize=14, linestyle="", label="minimum of the global loss")
@@ -101,8 +129,8 @@ def draw_drift(ax: Axes, *, local_steps: int, lr: float, curvature: float, round
     ax.legend(loc="upper right", fontsize="x-small")
     gap, done = float((rest - best).norm()), float((server[-1] - rest).norm())
     return (
-        f"With {local_steps} local steps of size {lr:g} FedAvg comes to rest {gap:.3f} away from the minimum of the global "
-        f"loss; after {rounds} rounds it is {done:.1e} from its resting point."
+        f"With {local_steps} local steps of size {lr:g} FedAvg comes to rest {gap:.3f} away from the minimum of the "
+        f"global loss; after {rounds} rounds it is {done:.1e} from its resting point."
     )
 
 
@@ -116,8 +144,9 @@ def skew_drawer(labels: Tensor, classes: Sequence[str], seed: int = 0) -> Callab
         share = counts / counts.sum(1, keepdim=True)
         effective = torch.exp(-(share * share.clamp(min=1e-12).log()).sum(1))
         return (
-            f"With alpha = {alpha:.3g} a client holds {float(effective.mean()):.1f} of {len(classes)} classes on average "
-            f"(effective number: exp of the entropy), between {float(effective.min()):.1f} and {float(effective.max()):.1f}."
+            f"With alpha = {alpha:.3g} a client holds {float(effective.mean()):.1f} of {len(classes)} classes on "
+            f"average (effective number: exp of the entropy), between {float(effective.min()):.1f} and "
+            f"{float(effective.max()):.1f}."
         )
 
     return draw_skew
@@ -128,7 +157,7 @@ def participation_drawer(gradients: Tensor, seed: int = 0, draws: int = 200) -> 
 
     Shapes: ``gradients`` [K, P]; reduced to its K x K products once, so a redraw does not touch P.
     """
-    centred = (gradients - gradients.mean(0)).double()
+    centred = (gradients - gradients.mean(0)).double().cpu()
     gram, clients = centred @ centred.T, len(gradients)
     order = torch.from_numpy(_orders(draws, clients, seed))
     predicted = [float(sampling_variance(centred, m)) for m in range(1, clients + 1)]
@@ -138,16 +167,19 @@ def participation_drawer(gradients: Tensor, seed: int = 0, draws: int = 200) -> 
         member = torch.zeros(draws, clients, dtype=torch.float64).scatter_(1, order[:, :cohort], 1.0 / cohort)
         squares = torch.einsum("sk,kl,sl->s", member, gram, member)
         ax.plot(range(1, clients + 1), predicted, label=r"$(1-m/K)\,S^2/m$", **(series(0) | {"marker": ""}))
-        ax.plot([cohort] * draws, squares, linestyle="", marker="_", color=PALETTE[1], alpha=0.35, label=f"{draws} cohorts")
+        ax.plot(
+            [cohort] * draws, squares, linestyle="", marker="_", color=PALETTE[1], alpha=0.35, label=f"{draws} cohorts"
+        )
         ax.plot([cohort], [squares.mean()], linestyle="", marker="D", color="black", label="their mean")
+        ax.set_xticks(sorted({1, *range(5, clients + 1, 5), clients}))
         ax.set_xlabel("cohort size $m$")
         ax.set_ylabel("squared error of the gradient")
         ax.set_yscale("symlog", linthresh=max(predicted[0] * 1e-3, 1e-12))
         ax.set_ylim(0, max(predicted[0], float(squares.max())) * 2)
         ax.legend(loc="upper right")
         return (
-            f"{cohort} of {clients} clients: the mean squared error over {draws} cohorts is {float(squares.mean()):.3g}, "
-            f"predicted {predicted[cohort - 1]:.3g}; one client alone: {predicted[0]:.3g}."
+            f"{cohort} of {clients} clients: the mean squared error over {draws} cohorts is "
+            f"{float(squares.mean()):.3g}, predicted {predicted[cohort - 1]:.3g}; one client alone: {predicted[0]:.3g}."
         )
 
     return draw_participation

@@ -39,7 +39,7 @@ def client_batches(problem: ImageProblem) -> dict[str, Tensor]:
     """Every client's whole data as one padded batch: x [K, n_max, ...], y [K, n_max], weight [K, n_max]."""
     split = problem.partitions[0]
     weight = torch.arange(split.table.shape[1]) < split.sizes[:, None]
-    return {"x": problem.x[split.table], "y": problem.y[split.table], "weight": weight.to(problem.x.dtype)}
+    return {"x": problem.x[split.table], "y": problem.y[split.table], "weight": weight.to(problem.x)}
 
 
 def client_losses(problem: ImageProblem, theta: Parameters) -> Tensor:
@@ -59,7 +59,18 @@ def drift_term(problem: ImageProblem, theta: Parameters, weight_decay: float = 0
     leaves = {name: x.clone().requires_grad_() for name, x in theta.items()}
     squares = client_gradients(problem, leaves, weight_decay).square().sum(1)
     half = 0.5 * (shares(problem).to(problem.x) * squares).sum()
-    return flat(dict(zip(leaves, torch.autograd.grad(half, list(leaves.values())), strict=True)))
+    return _gradient(half, leaves)
+
+
+def curvature_term(problem: ImageProblem, theta: Parameters) -> Tensor:
+    """H(theta) grad F(theta) of the pooled loss, [P]: the part of the drift term that one machine has too."""
+    leaves = {name: x.clone().requires_grad_() for name, x in theta.items()}
+    pooled = (shares(problem).to(problem.x)[:, None] * client_gradients(problem, leaves)).sum(0)
+    return _gradient(0.5 * pooled.square().sum(), leaves)
+
+
+def _gradient(value: Tensor, leaves: Parameters) -> Tensor:
+    return flat(dict(zip(leaves, torch.autograd.grad(value, list(leaves.values())), strict=True)))
 
 
 def quadratic_fixed_point(curvature: Tensor, optimum: Tensor, weight: Tensor, lr: float, local_steps: int) -> Tensor:
@@ -92,6 +103,28 @@ def quadratic_paths(
     return torch.stack(server), torch.stack(locals_)
 
 
+def local_walks(problem: ImageProblem, theta: Parameters, lr: float, steps: int) -> Tensor:
+    """Where every client's full-batch descent from ``theta`` leads, in a plane: [steps + 1, K, 2].
+
+    The first axis of the plane is the direction in which the clients' average moves, the second the one in
+    which their end points differ most. Unit: the length of the average's move.
+    """
+    slope = vmap(grad(cross_entropy(problem.model.apply)))
+    batch, start = client_batches(problem), flat(theta)
+    now = tree_map(lambda x: x.expand(len(batch["x"]), *x.shape).clone(), theta)
+    path = [flat(now, axes=1) - start]
+    for _ in range(arguments.integer("steps", steps, 1)):
+        now = tree_map(lambda x, g: x - lr * g, now, slope(now, batch))
+        path.append(flat(now, axes=1) - start)
+    ends = path[-1]
+    mean = ends.mean(0)
+    forward = mean / mean.norm()
+    sideways = ends - mean - ((ends - mean) @ forward)[:, None] * forward
+    across = torch.linalg.svd(sideways, full_matrices=False).Vh[0]
+    across = across * across[across.abs().argmax()].sign()  # the sign of a singular vector is arbitrary
+    return torch.stack(path) @ torch.stack([forward, across], 1) / mean.norm()
+
+
 def cohort_means(values: Tensor, weight: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Two averages over every cohort of ``size`` clients: C = K! / (size! (K - size)!) rows each.
 
@@ -116,11 +149,15 @@ def sampling_variance(values: Tensor, size: int) -> Tensor:
     return (1 - size / clients) / size * spread
 
 
-def trained_pair(problem: ImageProblem, same_start: bool, seed: int, num_epochs: int = 10, lr: float = 0.1) -> Parameters:
+def trained_pair(
+    problem: ImageProblem, same_start: bool, seed: int, num_epochs: int = 10, lr: float = 0.1
+) -> Parameters:
     """The models of the first two clients after local training, from one common start or from two; [2, ...]."""
     data = problem.federation().groups["all"].rows(torch.zeros(2, dtype=torch.long), torch.arange(2))
     starts = [stream(seed, "init", client=0 if same_start else k) for k in range(2)]
-    theta = stack([problem.model.init(rng, problem.x.dtype) for rng in starts])
+    theta = tree_map(
+        lambda x: x.to(problem.x.device), stack([problem.model.init(rng, problem.x.dtype) for rng in starts])
+    )
     batches = epochs(data, [stream(seed, "pair", client=k) for k in range(2)], num_epochs, 50)
     carry, _ = local_steps(sgd(cross_entropy(problem.model.apply), lr), {"theta": theta}, data, batches)
     return carry["theta"]
@@ -129,8 +166,11 @@ def trained_pair(problem: ImageProblem, same_start: bool, seed: int, num_epochs:
 def losses_between(problem: ImageProblem, pair: Parameters, mix: Tensor) -> Tensor:
     """The pooled training loss of (1 - m) first + m second model at every m of ``mix`` [M], [M]."""
     loss = cross_entropy(problem.model.apply)
-    between = {k: torch.lerp(x[0].expand(len(mix), *x[0].shape), x[1], mix.view(-1, *[1] * (x.ndim - 1)).to(x)) for k, x in pair.items()}
-    batch = {"x": problem.x, "y": problem.y, "weight": torch.ones(len(problem.y), dtype=problem.x.dtype)}
+    between = {
+        k: torch.lerp(x[0].expand(len(mix), *x[0].shape), x[1], mix.view(-1, *[1] * (x.ndim - 1)).to(x))
+        for k, x in pair.items()
+    }
+    batch = {"x": problem.x, "y": problem.y, "weight": torch.ones_like(problem.y, dtype=problem.x.dtype)}
     return torch.stack([loss(tree_map(lambda x, i=i: x[i], between), batch) for i in range(len(mix))])
 
 
@@ -182,4 +222,4 @@ def resting_gradients(
     if lowest is None:
         raise arguments.wrong(ValueError, "local_epochs", list(local_epochs), "numbers with 1 among them")
     term = drift_term(problem, lowest, weight_decay).norm()
-    return torch.stack(measured), torch.tensor([lr * (e - 1) / 2 for e in local_epochs], dtype=term.dtype) * term
+    return torch.stack(measured).cpu(), torch.tensor([lr * (e - 1) / 2 for e in local_epochs]).double() * float(term)

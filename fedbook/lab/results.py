@@ -46,8 +46,11 @@ def rounds_to_reach(cell: dict[str, Any], target: float, metric: str = "accuracy
     return found
 
 
-def draw_stored(ax: Axes, table: dict[str, Any]) -> str:
-    """The metric by round of every cell of a comparison: a thin line a seed, because a mean hides a collapse."""
+def draw_stored(ax: Axes, table: dict[str, Any], target: float | None = None) -> str:
+    """The metric by round of every cell of a comparison: a thin line a seed, because a mean hides a collapse.
+
+    ``target`` is drawn as a dotted line.
+    """
     parts = []
     for i, cell in enumerate(table["cells"]):
         label = " ".join(f"{v}" for v in cell["varied"].values()) or cell["method"]
@@ -56,6 +59,8 @@ def draw_stored(ax: Axes, table: dict[str, Any]) -> str:
         for s, row in enumerate(values):
             ax.plot(t, row, label=label if s == 0 else None, **look)
         parts.append(f"{label} " + ", ".join(f"{v:.3f}" for v in values[:, -1].tolist()))
+    if target is not None:
+        ax.axhline(target, color="#555555", linewidth=0.8, linestyle=":")
     ax.set_ylim(0.0, 1.02)
     ax.set_xlabel("round")
     ax.set_ylabel(table["metric"])
@@ -72,6 +77,9 @@ def draw_cost(ax: Axes, table: dict[str, Any]) -> str:
         own = [row for row in rows if row["cohort"] == cohort]
         ax.loglog([row["clients"] for row in own], [row["ms"] for row in own], label=f"m = {cohort}", **series(i))
         parts.append(f"m = {cohort}: " + ", ".join(f"{row['ms']:.0f}" for row in own))
+    ticks = [10, 20, 50, 100, 200]
+    ax.set_yticks(ticks, [str(v) for v in ticks])
+    ax.minorticks_off()
     ax.set_xlabel("all clients $K$")
     ax.set_ylabel("milliseconds a round")
     ax.legend(loc="center right")

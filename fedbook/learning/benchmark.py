@@ -127,7 +127,9 @@ def cost(device: str = "cpu") -> list[dict]:
             rounds = Rounds(FedAvg(config, images.model), data, 6)
             ms = statistics.median([1000 * record.seconds for record in rounds][1:])
             rows.append({"clients": clients, "cohort": cohort, "ms": round(ms, 1)})
-            print(f"{clients:>7} clients, {cohort:>4} a round: {ms:>8.1f} ms, {1000 / ms:.1f} rounds a second", flush=True)
+            print(
+                f"{clients:>7} clients, {cohort:>4} a round: {ms:>8.1f} ms, {1000 / ms:.1f} rounds a second", flush=True
+            )
     return rows
 
 
@@ -140,7 +142,10 @@ def main() -> None:
     torch.set_num_threads(1)
     if options.cost:
         rows = cost(options.device)
-        Path(options.cost).write_text(json.dumps({"torch": torch.__version__.split("+")[0], "device": options.device, "rows": rows}, indent=1) + "\n")
+        Path(options.cost).write_text(
+            json.dumps({"torch": torch.__version__.split("+")[0], "device": options.device, "rows": rows}, indent=1)
+            + "\n"
+        )
         return
     names = ["modules", "loop", *(f"vmap {chunk}" for chunk in CHUNKS)]
     print(f"{'kind':7} {'clients':>7} " + " ".join(f"{name:>9}" for name in names) + "   milliseconds")

@@ -83,7 +83,9 @@ def epochs(data: Rows, rngs: Sequence[np.random.Generator], num_epochs: int, bat
     if len(rngs) != len(sizes):
         raise ValueError(f"rngs: got {len(rngs)} generators; allowed is one for each of the {len(sizes)} clients")
     if sizes and min(sizes) < 1:
-        raise ValueError(f"data: got a client without samples (sizes {sizes[:10]}); allowed are clients with at least one")
+        raise ValueError(
+            f"data: got a client without samples (sizes {sizes[:10]}); allowed are clients with at least one"
+        )
     width = batch_size or max(sizes, default=1)
     width = min(width, max(sizes, default=1))
     blocks = [-(-n // width) for n in sizes]

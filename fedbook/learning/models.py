@@ -114,7 +114,9 @@ def stack(parameters: list[Parameters]) -> Parameters:
     return {name: torch.stack([p[name] for p in parameters]) for name in parameters[0]}
 
 
-def cross_entropy(apply: Callable[[Parameters, Tensor], Tensor]) -> Callable[[Parameters, Mapping[str, Tensor]], Tensor]:
+def cross_entropy(
+    apply: Callable[[Parameters, Tensor], Tensor],
+) -> Callable[[Parameters, Mapping[str, Tensor]], Tensor]:
     """The mean cross-entropy over a batch's real rows, as ``loss(parameters, batch)``.
 
     Shapes: batch["x"] [B, ...], batch["y"] [B], batch["weight"] [B] (1 = real row, 0 = padding).

@@ -108,7 +108,11 @@ class ImageProblem:
             counts = self.label_counts().double() * (onehot.sum(0) > 0).cpu()
             own = (by_class * counts / counts.sum(-1, keepdim=True)).sum(-1).nanmean(1)
             everything = hits.double().mean(-1).view(seeds, count).mean(1).cpu()
-            return {"accuracy": own, "accuracy_all": everything, "loss": losses.double().mean(-1).view(seeds, count).mean(1).cpu()}
+            return {
+                "accuracy": own,
+                "accuracy_all": everything,
+                "loss": losses.double().mean(-1).view(seeds, count).mean(1).cpu(),
+            }
 
         return evaluate
 

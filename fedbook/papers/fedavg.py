@@ -103,7 +103,9 @@ class FedAvg:
 
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
         """ServerExecutes, one pass of its loop."""
-        turn.in_clear("each client's trained parameters" if self.config.reveal == "each" else "sums of trained parameters")
+        turn.in_clear(
+            "each client's trained parameters" if self.config.reveal == "each" else "sums of trained parameters"
+        )
         cohort = turn.cohort(self.sampler)  # S_t <- random set of m clients
         theta = server["theta"]
         form = {"theta": tree_map(lambda x: x[0], theta), "weight": torch.zeros((), dtype=torch.float64)}
@@ -196,6 +198,8 @@ def build(
     method_algorithm = algorithm(method, config, images.model)
     federation = images.federation(pooled=method == "central")
     every = settings["evaluate_every"] or max(1, config.rounds // 25)
+    if method == "local":  # a checkpoint holds every client's model: not after each round
+        options.setdefault("save_every", every)
     return Rounds(
         method_algorithm, federation, config.rounds, seeds=seeds, evaluate=images.evaluation(), every=every, **options
     )

@@ -206,7 +206,7 @@ def test_build_runs_renders_and_reports(mini, tmp_path):
         mini.code("print(6 * 7)"),
         mini.markdown(r"Bad $\unknown$."),
     )
-    (report,) = build("paper", ["start_here"], tmp_path / "book", root=tmp_path)
+    (report,) = build("standard", ["start_here"], tmp_path / "book", root=tmp_path)
     assert len(report.problems) == 1
     assert "cell 3" in report.problems[0] and r"\unknown" in report.problems[0]
     index = (tmp_path / "book" / "index.html").read_text(encoding="utf-8")

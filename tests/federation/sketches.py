@@ -206,7 +206,9 @@ class DP2FedSAM(Sketch):
             cohort, down={"body": server["body"]}, work=self.train, reveal="sum",
             chain={"delta": Chain((Clip(self.clip),))}, like={"delta": server["body"][0]},
         )  # steps 2-6  # fmt: skip
-        turn.release(gaussian("body updates", self.sigma, unit="client", by="server", sampler="poisson", rate=self.rate))
+        turn.release(
+            gaussian("body updates", self.sigma, unit="client", by="server", sampler="poisson", rate=self.rate)
+        )
         noise = torch.stack([normal((D,), rng) for rng in turn.noise_streams()])
         noisy = total["delta"] + self.sigma * self.clip * noise  # step 7: also for an empty cohort
         return {"body": server["body"] + noisy / (self.rate * K)}  # step 8
@@ -219,7 +221,8 @@ class DP2FedSAM(Sketch):
 
 def gaussian(what, sigma, unit, by, sampler="none", rate=None):
     return Release(
-        mechanism="gaussian", what=what, unit=unit, adjacency="add_remove" if unit == "client" else "replace_one", sampler=sampler, rate=rate,
+        mechanism="gaussian", what=what, unit=unit, sampler=sampler, rate=rate,
+        adjacency="add_remove" if unit == "client" else "replace_one",
         noise_multiplier=sigma, sensitivity=1.0, released_by=by, trust="none" if by != "server" else "trusted_server",
     )  # fmt: skip
 
@@ -267,7 +270,10 @@ class CVFL(Sketch):
             inputs = group.samples["x"].shape[1]
             first = [normal((len(group.ids), inputs, self.width[word]), stream(s, f"init {word}")) for s in turn.seeds]
             clients[word] = {"w": torch.stack(first)}
-        return {"theta0": torch.ones(seeds, 7, dtype=torch.float64), "y": torch.zeros(seeds, self.samples).double()}, clients
+        return {
+            "theta0": torch.ones(seeds, 7, dtype=torch.float64),
+            "y": torch.zeros(seeds, self.samples).double(),
+        }, clients
 
     def setup(self, server, turn):
         up = yield Exchange(Cohort.of([torch.tensor([0])] * len(turn.seeds)), work=self.labels, name="labels")
@@ -309,7 +315,9 @@ class CVFL(Sketch):
         out = []
         for r, m in enumerate(own):
             theta, wr = local.inbox["theta0"][r], w[r]
-            stale = torch.cat([views[j][r] for j in range(3)], -1) @ theta - views[m][r] @ theta[starts[m] : starts[m + 1]]
+            stale = (
+                torch.cat([views[j][r] for j in range(3)], -1) @ theta - views[m][r] @ theta[starts[m] : starts[m + 1]]
+            )
             for _ in range(self.q):
                 mine = theta[starts[m] : starts[m + 1]]
                 error = stale + x[r] @ wr @ mine - y[r]  # own block fresh and exact, the others stale
@@ -320,7 +328,10 @@ class CVFL(Sketch):
 
 SKETCHES = {
     "fedsc": (lambda: FedSC(), toy_federation),
-    "hetero_ssfl": (lambda: HeteroSSFL(), lambda: toy_federation(groups=["wide", "narrow", "wide", "narrow", "wide", "wide"])),
+    "hetero_ssfl": (
+        lambda: HeteroSSFL(),
+        lambda: toy_federation(groups=["wide", "narrow", "wide", "narrow", "wide", "wide"]),
+    ),
     "prirfed": (lambda: PriRFed(), toy_federation),
     "dp2_fedsam": (lambda: DP2FedSAM(), toy_federation),
     "cvfl": (lambda: CVFL(), CVFL.federation),

@@ -18,7 +18,9 @@ def rounds(path=None, seeds=(0,), total=3, clients=4, shift=0.0, resume=True, **
     x, y = normal((40, 1, 8, 8), stream(0, "x")).float() + shift, torch.arange(40) % 4
     settings = Config(**({"batch_size": 5, "lr": 0.1} | config))
     federation = Federation({"x": x, "y": y}, iid(40, clients, 0))
-    return Rounds(FedAvg(settings, model("linear", (1, 8, 8), 4)), federation, total, seeds=seeds, path=path, resume=resume)
+    return Rounds(
+        FedAvg(settings, model("linear", (1, 8, 8), 4)), federation, total, seeds=seeds, path=path, resume=resume
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,7 +38,9 @@ def test_another_configuration_is_refused_by_name(tmp_path, change, word):
     list(rounds(path))
     with pytest.raises(CheckpointError, match=word) as caught:
         rounds(path, **change)
-    others = {"fedavg.lr", "fedavg.local_epochs", "seeds", "data"} - {word} - ({"noise_seeds"} if word == "seeds" else set())
+    others = (
+        {"fedavg.lr", "fedavg.local_epochs", "seeds", "data"} - {word} - ({"noise_seeds"} if word == "seeds" else set())
+    )
     assert not any(f"{other} (" in str(caught.value).replace("noise_seeds (", "") for other in others)
 
 

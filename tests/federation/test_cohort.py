@@ -51,7 +51,8 @@ def test_a_cohort_gives_back_its_lists(lists):
     ("lists", "kind", "word"),
     [
         ([], ValueError, "one list"), (3, ValueError, "one list"), ([[1, 1]], ValueError, "at most once"),
-        ([[-1]], ValueError, "at least 0"), ([[0.7]], TypeError, "whole numbers"), ([[True, False]], TypeError, "whole"),
+        ([[-1]], ValueError, "at least 0"), ([[0.7]], TypeError, "whole numbers"), ([[True, False]],
+        TypeError, "whole"),
         ([torch.zeros(2, 2).long()], TypeError, "whole"), ([5], TypeError, "whole"),
     ],
 )  # fmt: skip

@@ -1,22 +1,32 @@
-"""Exchanges: trees, means and sums against plain loops, chains and codecs, bytes, traces, and refusals."""
+"""Exchanges: what comes back, sums, chains and codecs, bytes, traces, state, and refusals."""
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from fedbook.federation import Chain, Cohort, Encoded, Exchange, Federation, Local, Reply, Total, Wire, drive, weighted_mean
+from fedbook.federation import (
+    Chain,
+    Cohort,
+    Encoded,
+    Exchange,
+    Federation,
+    Local,
+    Reply,
+    Total,
+    Wire,
+    drive,
+)
 from fedbook.federation.ledger import ByteLedger, row_bytes
 from fedbook.federation.simulator import Simulator
-from fedbook.federation.tree import first_leaf, flatten, leaves, tree_map, unflatten
 from fedbook.partition import Partition
-from fedbook.randomness import normal, stream
+from fedbook.randomness import stream
 
 K, D = 5, 3
 
 
 def simulator(seeds=(0,), clients=None, groups=None, noise_seeds=None):
-    federation = Federation({"x": torch.arange(10.0)}, Partition.from_lists([[2 * k, 2 * k + 1] for k in range(K)]), groups)
+    federation = Federation(
+        {"x": torch.arange(10.0)}, Partition.from_lists([[2 * k, 2 * k + 1] for k in range(K)]), groups
+    )
     made = Simulator(federation, seeds, clients, noise_seeds)
     made.open_round(0)
     return made
@@ -34,79 +44,6 @@ def numbers(local: Local) -> torch.Tensor:
 
 def send(local: Local) -> Reply:
     return Reply(upload={"v": numbers(local)})
-
-
-# trees
-
-words = st.text("abc", min_size=1, max_size=2)
-trees = st.recursive(st.integers(0, 9).map(torch.tensor), lambda inner: st.dictionaries(words, inner, min_size=1, max_size=3))
-
-
-@given(tree=trees)
-def test_flatten_and_unflatten_are_inverse_and_maps_keep_the_form(tree):
-    flat = flatten(tree)
-    again = unflatten(flat, tree)
-    assert list(leaves(again)) == list(leaves(tree))
-    doubled = tree_map(lambda x, y: x + y, tree, again)
-    assert {name: int(x) for name, x in leaves(doubled)} == {name: 2 * int(x) for name, x in flat.items()}
-
-
-def test_trees_of_other_forms_are_refused():
-    for other in ({"b": torch.zeros(1)}, {"a": torch.zeros(1), "b": torch.zeros(1)}, torch.zeros(1)):
-        with pytest.raises(ValueError, match="trees: got the names"):
-            tree_map(torch.add, {"a": torch.zeros(1)}, other)
-    with pytest.raises(ValueError, match="tree: got the names"):
-        flatten({"a/b": torch.zeros(1), "a": {"b": torch.ones(1)}})
-    assert first_leaf({"a": {}, "b": {"c": torch.ones(2)}}).tolist() == [1, 1] and first_leaf({}) is None
-
-
-# means
-
-
-@given(
-    sizes=st.lists(st.integers(0, 4), min_size=1, max_size=3),
-    dtype=st.sampled_from([torch.float64, torch.float32]),
-    whole=st.booleans(),
-    seed=st.integers(0, 100),
-)
-def test_weighted_mean_is_the_plain_loop(sizes, dtype, whole, seed):
-    rng, width = stream(seed, "mean"), max(sizes)
-    x = {"a": normal((len(sizes), width, 2, D), rng).to(dtype), "b": {"c": normal((len(sizes), width), rng).to(dtype)}}
-    weights = torch.zeros(len(sizes), width, dtype=torch.float64)
-    for s, m in enumerate(sizes):
-        weights[s, :m] = torch.from_numpy(rng.integers(1, 2**30, m) if whole else rng.random(m) + 0.01)
-    if whole:
-        weights = weights.long()
-    old = tree_map(lambda leaf: torch.full((len(sizes), *leaf.shape[2:]), 7.0, dtype=dtype), x)
-    mean = weighted_mean(x, weights, otherwise=old)
-    for name, leaf in leaves(mean):
-        assert leaf.dtype == dtype
-        for s, m in enumerate(sizes):
-            expected = flatten(old)[name][s].double()
-            if m:
-                terms = [float(weights[s, k]) * flatten(x)[name][s, k].double() for k in range(m)]
-                expected = sum(terms) / float(weights[s].sum())
-            assert torch.allclose(leaf[s].double(), expected, rtol=0, atol=1e-12 if dtype == torch.float64 else 1e-5)
-
-
-@pytest.mark.parametrize(
-    ("tree", "weights", "otherwise", "word"),
-    [
-        (torch.zeros(1, 5, 2), torch.ones(1, 1), None, "tree"),  # would be a sum
-        (torch.zeros(1, 2).long(), torch.ones(1, 2), None, "tree"),  # would be 0
-        (torch.zeros(1, 2), torch.tensor([[1.0, -1.0]]), None, "weights"),
-        (torch.zeros(1, 2), torch.tensor([[1.0, float("nan")]]), None, "weights"),
-        (torch.zeros(1, 2), torch.ones(2), None, "weights"),
-        (torch.zeros(1, 2), [[1.0, 1.0]], None, "weights"),
-        (torch.zeros(1, 2), torch.zeros(1, 2), None, "weights"),
-        (torch.zeros(1, 0), torch.zeros(1, 0), None, "weights"),
-        (torch.zeros(1, 2, 3), torch.zeros(1, 2), torch.zeros(3), "otherwise"),
-        ([1.0], torch.zeros(1, 2), None, "tree"),
-    ],
-)
-def test_wrong_means_are_refused_by_name(tree, weights, otherwise, word):
-    with pytest.raises((TypeError, ValueError), match=f"^{word}"):
-        weighted_mean(tree, weights, otherwise)
 
 
 # what comes back
@@ -192,7 +129,11 @@ def test_the_length_of_each_encoded_buffer_is_counted():
     assert made.bytes.last["up"] == [1 + 2 * D + 2 * D, 2 * D]  # client 0 of seed 0 sends zeros
     assert up["v"][0, :, 0].tolist() == [0, 3, 4]
     wire = up.relay("v", 0)
-    assert isinstance(wire, Wire) and [b[0].nbytes for b in wire.buffers] == [1, 2 * D] and wire.value[:, 0].tolist() == [0, 100]
+    assert (
+        isinstance(wire, Wire)
+        and [b[0].nbytes for b in wire.buffers] == [1, 2 * D]
+        and wire.value[:, 0].tolist() == [0, 100]
+    )
     made.open_round(1)
     made.deliver(Exchange(cohort([1, 2], []), work=send, down={"w": {"first": wire}, "t": torch.zeros(2, 4)}))
     assert made.bytes.last["down"] == [2 * (1 + 16), 0]
@@ -234,6 +175,18 @@ def test_the_byte_ledger_lists_the_set_up_apart_and_survives_its_state():
     again = ByteLedger(2)
     again.load(ledger.state())
     assert again.state() == ledger.state()
+
+
+def test_each_client_gets_its_own_message_and_its_federations_broadcast():
+    made = simulator(seeds=(0, 1), groups=["a", "b", "a", "b", "b"])
+    own = {"q": torch.tensor([[10.0, 11.0, 12.0], [20.0, 21.0, 22.0]])}
+
+    def echo(local):
+        return Reply(upload={"q": local.inbox["q"], "s": local.inbox["s"], "k": local.clients})
+
+    up = made.deliver(Exchange(cohort([4, 2, 1], [0, 3]), work=echo, each=own, down={"s": torch.tensor([5.0, 6.0])}))
+    assert up["k"].tolist() == [[4, 2, 1], [0, 3, 0]]
+    assert up["q"].tolist() == [[10, 11, 12], [20, 21, 0]] and up["s"].tolist() == [[5, 5, 5], [6, 6, 0]]
 
 
 # chains

@@ -15,7 +15,9 @@ def record(t, **metrics):
 
 
 def test_values_are_those_of_the_evaluated_rounds():
-    history = History([record(0), record(1, accuracy=[0.5, None], loss=[1.0, 2.0]), record(2), record(3, accuracy=[0.75, 1.0])])
+    history = History(
+        [record(0), record(1, accuracy=[0.5, None], loss=[1.0, 2.0]), record(2), record(3, accuracy=[0.75, 1.0])]
+    )
     rounds, values = history.values("accuracy")
     assert rounds.tolist() == [2, 4] and values.shape == (2, 2)
     assert values[0].tolist() == [0.5, 0.75] and math.isnan(values[1, 0]) and values[1, 1] == 1.0
@@ -41,6 +43,12 @@ def test_seconds_do_not_make_histories_differ_but_everything_else_does():
 
 
 def test_finite_replaces_what_json_cannot_hold_at_any_depth():
-    given = {"a": [1.0, math.nan, (math.inf, {"b": -math.inf})], "c": 3, "d": "x", "e": None, "f": torch.tensor(0.5).item()}
+    given = {
+        "a": [1.0, math.nan, (math.inf, {"b": -math.inf})],
+        "c": 3,
+        "d": "x",
+        "e": None,
+        "f": torch.tensor(0.5).item(),
+    }
     assert finite(given) == {"a": [1.0, None, [None, {"b": None}]], "c": 3, "d": "x", "e": None, "f": 0.5}
     assert json.dumps(finite(given), allow_nan=False)

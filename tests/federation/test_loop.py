@@ -3,7 +3,18 @@
 import pytest
 import torch
 
-from fedbook.federation import CheckpointError, Cohort, Exchange, Federation, FixedSize, Poisson, Reply, Rounds, run, tree_map
+from fedbook.federation import (
+    CheckpointError,
+    Cohort,
+    Exchange,
+    Federation,
+    FixedSize,
+    Poisson,
+    Reply,
+    Rounds,
+    run,
+    tree_map,
+)
 from fedbook.federation import checkpoint as files
 from fedbook.partition import Partition
 from fedbook.privacy.ledger import Release
@@ -53,7 +64,13 @@ def federation():
 
 def everything(rounds):
     ledgers = [ledger.state() for ledger in rounds.privacy]
-    return rounds.history, rounds.server["sum"].tolist(), rounds.clients["all"]["turns"].tolist(), rounds.bytes.state(), ledgers
+    return (
+        rounds.history,
+        rounds.server["sum"].tolist(),
+        rounds.clients["all"]["turns"].tolist(),
+        rounds.bytes.state(),
+        ledgers,
+    )
 
 
 MOMENTS = [("client", -1), ("server", -1), ("client", 1), ("server", 1), ("evaluation", 1), ("evaluation", 3)]
@@ -92,7 +109,9 @@ def test_noise_of_the_system_stays_counted_when_its_round_is_repeated():
     with pytest.raises(KeyboardInterrupt):
         run(rounds)
     run(rounds)
-    assert sum(rounds.privacy[0].state()["kinds"][0]["counts"]) == 2 * (1 + 3 + 1)  # set-up, three rounds, one of them twice
+    assert sum(rounds.privacy[0].state()["kinds"][0]["counts"]) == 2 * (
+        1 + 3 + 1
+    )  # set-up, three rounds, one of them twice
 
 
 def test_a_step_does_the_set_up_first():
@@ -108,12 +127,16 @@ def test_evaluation_has_its_own_schedule_and_metrics_have_one_number_a_seed():
     assert rounds.history.values("sum")[1][:, -1].tolist() == rounds.server["sum"].double().tolist()
     for wrong in (torch.zeros(3), torch.tensor(1.0), 0.5, torch.zeros(2, 1)):
         with pytest.raises(ValueError, match="^metric 'a': got"):
-            run(Rounds(Toy(), federation(), 1, seeds=(0, 1), evaluate=lambda server, clients, wrong=wrong: {"a": wrong}))
+            run(
+                Rounds(Toy(), federation(), 1, seeds=(0, 1), evaluate=lambda server, clients, wrong=wrong: {"a": wrong})
+            )
 
 
 def test_evaluating_and_saving_more_often_changes_no_number(tmp_path):
     plain = run(Rounds(Toy(), federation(), 5))
-    busy = run(Rounds(Toy(), federation(), 5, evaluate=lambda server, clients: server, path=tmp_path / "c.pt", save_every=2))
+    busy = run(
+        Rounds(Toy(), federation(), 5, evaluate=lambda server, clients: server, path=tmp_path / "c.pt", save_every=2)
+    )
     assert everything(plain)[1:] == everything(busy)[1:]
     assert files.load(tmp_path / "c.pt")["t"] == 5  # the last round is always saved
 
@@ -166,11 +189,15 @@ def test_the_same_purpose_is_the_same_cohort_and_another_is_another():
     ("change", "word"),
     [
         ({"total": -1}, "total"), ({"total": 2.0}, "total"), ({"total": True}, "total"), ({"every": 0}, "every"),
-        ({"save_every": 0}, "save_every"), ({"seeds": ()}, "seeds"), ({"seeds": (0, 0)}, "seeds"), ({"seeds": (-1,)}, "seeds"),
-        ({"seeds": 3}, "seeds"), ({"seeds": "01"}, "seeds"), ({"seeds": (0.5,)}, "seeds"), ({"seeds": (2**63,)}, "seeds"),
-        ({"evaluate": 3}, "evaluate"), ({"observe": "print"}, "observe"), ({"how": "ray"}, "how"), ({"chunk": 0}, "chunk"),
+        ({"save_every": 0}, "save_every"), ({"seeds": ()}, "seeds"), ({"seeds": (0, 0)}, "seeds"), ({"seeds": (-1,)},
+        "seeds"),
+        ({"seeds": 3}, "seeds"), ({"seeds": "01"}, "seeds"), ({"seeds": (0.5,)}, "seeds"), ({"seeds": (2**63,)},
+        "seeds"),
+        ({"evaluate": 3}, "evaluate"), ({"observe": "print"}, "observe"), ({"how": "ray"}, "how"), ({"chunk": 0},
+        "chunk"),
         ({"chunk": 2.5}, "chunk"), ({"resume": 1}, "resume"), ({"noise_seeds": "none"}, "noise_seeds"),
-        ({"noise_seeds": (1, 2)}, "noise_seeds"), ({"noise_seeds": 5}, "noise_seeds"), ({"noise_seeds": (-1,)}, "noise_seeds"),
+        ({"noise_seeds": (1, 2)}, "noise_seeds"), ({"noise_seeds": 5}, "noise_seeds"), ({"noise_seeds": (-1,)},
+        "noise_seeds"),
     ],
 )  # fmt: skip
 def test_wrong_arguments_of_rounds_are_refused_by_name(change, word):
@@ -197,7 +224,9 @@ def test_a_federation_of_meta_tensors_follows_its_device():
     from fedbook.learning.local import epochs, local_steps, sgd
     from fedbook.learning.models import cross_entropy, model
 
-    here = Federation({"x": torch.zeros(8, 1, 4, 4), "y": torch.zeros(8).long()}, Partition.from_lists([[0], [1, 2], [3, 4, 5]]))
+    here = Federation(
+        {"x": torch.zeros(8, 1, 4, 4), "y": torch.zeros(8).long()}, Partition.from_lists([[0], [1, 2], [3, 4, 5]])
+    )
     there, net = here.to("meta"), model("linear", (1, 4, 4), 3)
     theta = {name: torch.empty(2, *p.shape, device="meta") for name, p in net.module.state_dict().items()}
 

@@ -40,12 +40,24 @@ def test_seeds_side_by_side_equal_single_runs(word):
     for slot, seed in enumerate((3, 8, 11)):
         alone = start(word, seeds=(seed,))
         list(alone)
-        assert close({n: x[slot] for n, x in flatten(together.server).items()}, {n: x[0] for n, x in flatten(alone.server).items()})
-        assert close({n: x[slot] for n, x in flatten(together.clients).items()}, {n: x[0] for n, x in flatten(alone.clients).items()})
+        assert close(
+            {n: x[slot] for n, x in flatten(together.server).items()},
+            {n: x[0] for n, x in flatten(alone.server).items()},
+        )
+        assert close(
+            {n: x[slot] for n, x in flatten(together.clients).items()},
+            {n: x[0] for n, x in flatten(alone.clients).items()},
+        )
         for a, b in zip(together.history, alone.history, strict=True):
-            assert (a.bytes_up[slot], a.bytes_down[slot], a.cohort[slot]) == (b.bytes_up[0], b.bytes_down[0], b.cohort[0])
+            assert (a.bytes_up[slot], a.bytes_down[slot], a.cohort[slot]) == (
+                b.bytes_up[0],
+                b.bytes_down[0],
+                b.cohort[0],
+            )
         assert together.privacy[slot].state() == alone.privacy[0].state()
-    assert together.total == 5 and len({x.tolist().__repr__() for x in next(iter(flatten(together.server).values()))}) == 3
+    assert (
+        together.total == 5 and len({x.tolist().__repr__() for x in next(iter(flatten(together.server).values()))}) == 3
+    )
 
 
 @every_sketch
@@ -202,7 +214,11 @@ def test_cvfl_one_local_step_without_compression_is_the_joint_gradient_step():
     loss = 0.5 * ((z @ theta0 - rounds.server["y"][0][ids]) ** 2).sum()
     grads = torch.autograd.grad(loss, [*weights, theta0])
     # half precision on the wire: equal to its rounding, not to 1e-12
-    new = [rounds.clients["quadrant"]["w"][0, 0], rounds.clients["quadrant"]["w"][0, 1], rounds.clients["text"]["w"][0, 0]]
+    new = [
+        rounds.clients["quadrant"]["w"][0, 0],
+        rounds.clients["quadrant"]["w"][0, 1],
+        rounds.clients["text"]["w"][0, 0],
+    ]
     for x, v, g in zip(new, weights, grads, strict=False):
         assert torch.allclose(x, v - 0.01 * g, atol=2e-3) and not torch.allclose(x, v, atol=2e-3)
     assert torch.allclose(rounds.server["theta0"][0], theta0 - 0.01 * grads[3], atol=2e-3)

@@ -16,7 +16,9 @@ from fedbook.randomness import normal, stream
 
 @pytest.fixture(scope="module")
 def problem():
-    settings = ImageSettings(partition="quantity", alpha=1.0, clients=6, model="linear", train_samples=300, test_samples=100)
+    settings = ImageSettings(
+        partition="quantity", alpha=1.0, clients=6, model="linear", train_samples=300, test_samples=100
+    )
     return image_problem("digits", settings, [0], dtype=torch.float64)
 
 
@@ -88,7 +90,9 @@ def test_quadratic_fixed_point_is_where_the_iteration_stays(steps):
 
 
 def test_resting_gradient_follows_the_first_order_for_few_steps():
-    digits = image_problem("digits", ImageSettings(partition="classes", clients=5, model="linear"), [0], dtype=torch.float64)
+    digits = image_problem(
+        "digits", ImageSettings(partition="classes", clients=5, model="linear"), [0], dtype=torch.float64
+    )
     measured, predicted = theory.resting_gradients(digits, 0.05, 0.2, [1, 2], 600)
     assert float(measured[0]) < 0.01 and abs(float(measured[1] / predicted[1]) - 1) < 0.1
 
@@ -163,7 +167,9 @@ def test_a_stored_cell_can_be_run_again():
     table = results.stored("00_fedavg_methods")
     cell = next(c for c in table["cells"] if c["method"] == "fedsgd" and c["varied"]["partition"] == "classes")
     changes = table["settings"] | cell["varied"] | cell["tuned"]
-    plan = experiment.plan(paper("fedavg"), cell["method"], table["problem"], table["profile"], changes, range(2), "cpu")
+    plan = experiment.plan(
+        paper("fedavg"), cell["method"], table["problem"], table["profile"], changes, range(2), "cpu"
+    )
     rounds, _ = experiment.execute(plan.rounds())
     found = rounds.history.values("accuracy")[1][:, -1].tolist()
     stored = [run["metrics"]["accuracy"] for run in cell["runs"][:2]]
@@ -172,7 +178,9 @@ def test_a_stored_cell_can_be_run_again():
 
 def test_what_the_chapter_says_about_the_stored_tables():
     def ends(name, method, split):
-        cell = next(c for c in results.stored(name)["cells"] if c["method"] == method and c["varied"]["partition"] == split)
+        cell = next(
+            c for c in results.stored(name)["cells"] if c["method"] == method and c["varied"]["partition"] == split
+        )
         return torch.tensor([run["metrics"]["accuracy"] for run in cell["runs"]])
 
     methods = "00_fedavg_methods"

@@ -119,7 +119,9 @@ def test_no_steps_returns_the_start():
     data, net = toy(torch.float64), model("linear", (1, 8, 8), 4)
     theta = stack([net.init(stream(1, "init", client=k), torch.float64) for k in range(len(SIZES))])
     for how in ("vmap", "loop"):
-        out, loss = local_steps(sgd(cross_entropy(net.apply), 0.1), {"theta": theta}, data, epochs(data, streams(), 0, 4), how=how)
+        out, loss = local_steps(
+            sgd(cross_entropy(net.apply), 0.1), {"theta": theta}, data, epochs(data, streams(), 0, 4), how=how
+        )
         assert all(torch.equal(out["theta"][k], theta[k]) for k in theta) and not loss.any()
 
 
@@ -134,7 +136,11 @@ def test_bad_arguments_are_named():
         epochs(empty, streams(), 1, 4)
     with pytest.raises(ValueError, match="how.*loop, vmap"):
         local_steps(None, {}, data, epochs(data, streams(), 1, 4), how="ray")
-    for bad, word in (((("resnet"), (1, 8, 8), 4), "model"), (("cnn", (1, 3, 3), 4), "shape"), (("mlp", (1, 8, 8), 1), "classes")):
+    for bad, word in (
+        ((("resnet"), (1, 8, 8), 4), "model"),
+        (("cnn", (1, 3, 3), 4), "shape"),
+        (("mlp", (1, 8, 8), 1), "classes"),
+    ):
         with pytest.raises(ValueError, match=word):
             model(*bad)
 
@@ -175,7 +181,9 @@ def test_on_the_device(device):
     data, net = toy(torch.float64), model("mlp", (1, 8, 8), 4)
     cpu, _ = train(data, net, torch.float64, "vmap")
     there = Rows({k: v.to(device) for k, v in data.samples.items()}, data.table, data.sizes)
-    theta = tree_map(lambda x: x.to(device), stack([net.init(stream(1, "init", client=k), torch.float64) for k in range(len(SIZES))]))
+    theta = tree_map(
+        lambda x: x.to(device), stack([net.init(stream(1, "init", client=k), torch.float64) for k in range(len(SIZES))])
+    )
     net.module.to(device)
     out, _ = local_steps(sgd(cross_entropy(net.apply), 0.05), {"theta": theta}, there, epochs(there, streams(), 2, 4))
     assert all(torch.allclose(out["theta"][k].cpu(), cpu["theta"][k], rtol=0, atol=1e-10) for k in theta)

@@ -83,7 +83,11 @@ def test_validation_images_are_a_tenth_of_the_training_images_and_no_others():
 def test_each_seed_has_its_own_split_of_the_same_images():
     problem = image_problem("digits", ImageSettings(**SMALL, train_samples=300, test_samples=50), seeds=(3, 4))
     alone = image_problem("digits", ImageSettings(**SMALL, train_samples=300, test_samples=50), seeds=(4,))
-    assert torch.equal(problem.x, alone.x) and torch.equal(problem.test_x, alone.test_x) and problem.x.shape == (300, 1, 8, 8)
+    assert (
+        torch.equal(problem.x, alone.x)
+        and torch.equal(problem.test_x, alone.test_x)
+        and problem.x.shape == (300, 1, 8, 8)
+    )
     assert problem.partitions[1] == alone.partitions[0] and problem.partitions[0] != problem.partitions[1]
     assert problem.federation().splits == 2 and problem.federation(pooled=True).sizes.tolist() == [[300], [300]]
     counts = problem.label_counts()
@@ -126,7 +130,9 @@ def test_global_accuracy_is_that_of_the_server_and_memory_chunks_do_not_show():
     theta = tree_map(lambda x: x[:, 0], models(problem, 2, 1))
     found = problem.evaluation()({"theta": theta}, {})
     hits, losses = problem._judge(theta, chunk=7)
-    assert torch.equal(hits.double().mean(1), found["accuracy"]) and torch.allclose(losses.double().mean(1), found["loss"])
+    assert torch.equal(hits.double().mean(1), found["accuracy"]) and torch.allclose(
+        losses.double().mean(1), found["loss"]
+    )
     for s in range(2):
         logits = problem.model.apply(tree_map(lambda x, s=s: x[s], theta), problem.test_x)
         assert float(found["accuracy"][s]) == float((logits.argmax(1) == problem.test_y).double().mean())
@@ -134,6 +140,9 @@ def test_global_accuracy_is_that_of_the_server_and_memory_chunks_do_not_show():
 
 def test_on_the_device(device):
     problem = image_problem("digits", ImageSettings(**SMALL), seeds=(0, 1), device=device)
-    assert problem.x.device.type == problem.test_y.device.type == device and problem.partitions[0].table.device.type == "cpu"
+    assert (
+        problem.x.device.type == problem.test_y.device.type == device
+        and problem.partitions[0].table.device.type == "cpu"
+    )
     theta = tree_map(lambda x: x.to(device), models(problem, 2, 6))
     assert problem.evaluation()({}, {"all": {"theta": theta}})["accuracy"].shape == (2,)

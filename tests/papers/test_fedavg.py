@@ -6,7 +6,7 @@ import torch
 
 from fedbook.federation import Cohort, Federation, Rounds, tree_map
 from fedbook.federation.loop import Turn
-from fedbook.learning.models import cross_entropy, model
+from fedbook.learning.models import model
 from fedbook.papers import fedavg
 from fedbook.papers.fedavg import Config, FedAvg, algorithm
 from fedbook.partition import Partition
@@ -60,7 +60,9 @@ def test_uniform_weights_are_not_centralised_gradient_descent():
 
 def test_two_local_steps_are_not_two_centralised_ones():
     rounds = run(Config(local_epochs=2, batch_size=0, lr=0.3), total=1)
-    assert not equal(tree_map(lambda x: x[0], rounds.server["theta"]), pooled_gradient_descent(federation(), 0.3, 2), atol=1e-5)
+    assert not equal(
+        tree_map(lambda x: x[0], rounds.server["theta"]), pooled_gradient_descent(federation(), 0.3, 2), atol=1e-5
+    )
 
 
 def test_one_client_is_plain_sgd():
@@ -90,7 +92,11 @@ def test_secure_aggregation_changes_nothing_but_what_is_seen():
         config = {"local_epochs": 2, "batch_size": 4, "clients_per_round": 3, "weighting": weighting}
         seen = []
         a = run(Config(**config, reveal="each"), seeds=(0, 1))
-        b = run(Config(**config, reveal="sum"), seeds=(0, 1), observe=lambda exchange, uploads, seen=seen: seen.append(uploads))
+        b = run(
+            Config(**config, reveal="sum"),
+            seeds=(0, 1),
+            observe=lambda exchange, uploads, seen=seen: seen.append(uploads),
+        )
         assert equal(a.server["theta"], b.server["theta"])
         assert a.bytes.total == b.bytes.total
         assert not any(hasattr(total, "rows") for total in seen)
@@ -135,7 +141,9 @@ def test_local_only_sends_nothing_and_equals_training_alone():
                     with torch.no_grad():
                         for p, g in zip(module.parameters(), grads, strict=True):
                             p -= config.lr * g
-        assert all(torch.allclose(theta[key][0, k], value, rtol=0, atol=1e-10) for key, value in module.state_dict().items())
+        assert all(
+            torch.allclose(theta[key][0, k], value, rtol=0, atol=1e-10) for key, value in module.state_dict().items()
+        )
 
 
 def test_bytes_are_those_of_the_messages():
@@ -159,7 +167,10 @@ def test_a_round_works_on_its_cohort_only():
 
 
 def test_fixed_and_poisson_samplers_draw_what_they_say():
-    fixed, poisson = Config(clients_per_round=10).sampler(50), Config(clients_per_round=10, sampling="poisson").sampler(50)
+    fixed, poisson = (
+        Config(clients_per_round=10).sampler(50),
+        Config(clients_per_round=10, sampling="poisson").sampler(50),
+    )
     counts, sizes = torch.zeros(2, 50), []
     for t in range(2000):
         turn = Turn(t, (0,), 50)
@@ -178,7 +189,8 @@ def test_fixed_and_poisson_samplers_draw_what_they_say():
 
 def test_configuration_errors_name_the_field():
     for field, value in (("rounds", -1), ("lr", 0.0), ("lr", float("nan")), ("lr_decay", 1.5), ("momentum", 1.0),
-                         ("batch_size", -1), ("local_epochs", 0), ("weighting", "n"), ("reveal", "all"), ("sampling", "x")):  # fmt: skip
+                         ("batch_size", -1), ("local_epochs", 0), ("weighting", "n"), ("reveal", "all"),
+                         ("sampling", "x")):  # fmt: skip
         with pytest.raises(ValueError, match=field):
             Config(**{field: value})
     with pytest.raises(ValueError, match="clients_per_round"):
