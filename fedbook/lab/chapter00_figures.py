@@ -70,7 +70,7 @@ def draw_orders(ax: Axes, lr: Tensor, errors: Mapping[str, Tensor]) -> str:
         slope = float((values[-1] / values[-2]).log() / (lr[-1] / lr[-2]).log())
         ax.loglog(lr, values, label=label, **series(i))
         parts.append(f"{label}: slope {slope:.2f}")
-    ax.set_xticks(lr.tolist(), [f"{v:g}" for v in lr.tolist()])
+    ax.set_xticks(lr.tolist()[::2], [f"{v:g}" for v in lr.tolist()[::2]])
     ax.minorticks_off()
     ax.set_xlabel(r"step size $\eta$")
     ax.set_ylabel("relative error of the prediction")
@@ -166,7 +166,7 @@ def participation_drawer(gradients: Tensor, seed: int = 0, draws: int = 200) -> 
         arguments.integer("cohort", cohort, 1, clients)
         member = torch.zeros(draws, clients, dtype=torch.float64).scatter_(1, order[:, :cohort], 1.0 / cohort)
         squares = torch.einsum("sk,kl,sl->s", member, gram, member)
-        ax.plot(range(1, clients + 1), predicted, label=r"$(1-m/K)\,S^2/m$", **(series(0) | {"marker": ""}))
+        ax.plot(range(1, clients + 1), predicted, label=r"$(1-m/K)\,\sigma_v^2/m$", **(series(0) | {"marker": ""}))
         ax.plot(
             [cohort] * draws, squares, linestyle="", marker="_", color=PALETTE[1], alpha=0.35, label=f"{draws} cohorts"
         )
