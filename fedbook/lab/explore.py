@@ -128,7 +128,7 @@ class Explorer(show.Quiet):
             tip = ", ".join(f"{key} = {value}" for key, value in values.items())
             buttons.append(button(name, tip, lambda v=values: self.set(**{**self._defaults(), **v})))
         self.image, self.reading, self.errors = picture(png, height), w.HTML(), w.Output()
-        say(self.image, self.reading, self.sentence)
+        say(self.reading, self.sentence)
         rows = [row(*self.controls.values()), row(*buttons)]
         self.widget = w.VBox([*rows, self.image, self.reading, self.errors])
 
@@ -153,10 +153,10 @@ class Explorer(show.Quiet):
             png, self.sentence = self.canvas.redraw(self.draw, **self.values)
         except Exception as error:
             settings = ", ".join(f"{name} = {value}" for name, value in self.values.items())
-            say(self.image, self.reading, f"The figure above is an older one: {settings} failed with {said(error)}")
+            say(self.reading, f"The figure above is an older one: {settings} failed with {said(error)}")
             raise
         self.image.value = png
-        say(self.image, self.reading, self.sentence)
+        say(self.reading, self.sentence)
 
 
 def explore(

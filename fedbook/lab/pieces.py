@@ -15,9 +15,12 @@ def picture(png: bytes, height: int) -> Any:
     return ipywidgets.Image(value=png, format="png", layout={**layout, "align_self": "flex-start"})
 
 
-def say(image: Any, reading: Any, sentence: str) -> None:
-    """Put the sentence under the picture, marked for screen readers, and as the picture's own title."""
-    image.tooltip = sentence
+def say(reading: Any, sentence: str) -> None:
+    """Put the sentence under the picture, marked for screen readers.
+
+    Not as the picture's tooltip: the browser side of ipywidgets 8.1 fails to show a widget that has a tooltip and
+    no description, which an image never has.
+    """
     reading.value = f'<p role="status" aria-live="polite" style="min-height:2.6em">{html.escape(sentence)}</p>'
 
 

@@ -159,7 +159,7 @@ class RunPanel(show.Quiet):
         png, self.sentence = self.canvas.redraw(self.draw, self.history)
         self.image.value = png
         self.image.layout.visibility = "visible"
-        say(self.image, self.reading, self.sentence)
+        say(self.reading, self.sentence)
 
 
 def run_panel(

@@ -101,7 +101,8 @@ def test_live_nothing_is_swept_and_a_change_redraws_once(live):
     before = explorer.image.value
     explorer.controls["k"].value = 8
     assert seen == [5, 8] and explorer.image.value != before
-    assert "8 clients" in explorer.reading.value and explorer.image.tooltip == explorer.sentence
+    assert "8 clients" in explorer.reading.value
+    assert not explorer.image.tooltip  # with one, a browser shows an error in place of the picture
     explorer.set(k=3, noisy=True)
     assert seen == [5, 8, 3]
     preset, reset = explorer.widget.children[1].children[1], explorer.widget.children[1].children[0]
