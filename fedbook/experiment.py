@@ -27,6 +27,7 @@ class Paper:
     never the algorithm). ``settings``: the dataclasses whose fields ``--set`` may name. ``build(method,
     problem, settings, seeds, device, **options) -> Rounds``. ``fits``: by problem, the settings that it changes after
     the profile (it has fewer images than the profile asks for).
+    ``delta``: at which privacy is reported. ``metric`` is compared and tuned; ``larger_is_better`` says which way.
     """
 
     name: str
@@ -36,8 +37,9 @@ class Paper:
     profiles: Mapping[str, Mapping[str, Any]]
     settings: tuple[type, ...]
     build: Callable[..., Rounds]
-    delta: float | None = None
+    delta: float = 1e-5
     metric: str = "accuracy"
+    larger_is_better: bool = True
     fits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def defaults(self) -> dict[str, Any]:
@@ -120,7 +122,7 @@ def _read(name: str, value: Any, defaults: Mapping[str, Any]) -> Any:
 def result(rounds: Rounds, plan: Plan, seconds: float, slot: int = 0) -> dict[str, Any]:
     """The record of a finished run of one seed, ready for JSON: the last metrics, bytes, privacy."""
     last = next((r for r in reversed(rounds.history) if r.metrics), None)
-    privacy = rounds.privacy[slot].report(plan.paper.delta) if plan.paper.delta is not None else None
+    privacy = rounds.privacy[slot].report(plan.paper.delta)
     total = rounds.bytes.total
     return finite(
         {
@@ -135,8 +137,8 @@ def result(rounds: Rounds, plan: Plan, seconds: float, slot: int = 0) -> dict[st
             "metrics": {name: values[slot] for name, values in last.metrics.items()} if last else {},
             "bytes_up": sum(total[part]["up"][slot] for part in total),
             "bytes_down": sum(total[part]["down"][slot] for part in total),
-            "epsilon": privacy["epsilon"] if privacy else None,
-            "delta": privacy["delta"] if privacy else None,
+            "epsilon": privacy["epsilon"],
+            "delta": None if privacy["epsilon"] is None else privacy["delta"],
             "privacy": privacy,
         }
     )
@@ -190,10 +192,9 @@ def compare(
     for varied in grid(vary or {}):
         for method in methods:
             base = dict(changes or {}) | varied
-            tried = (
-                _tune(paper, method, problem, profile, base | dict(tune_changes or {}), tune, device) if tune else []
-            )
-            best = max(tried, key=lambda entry: entry["mean"])["settings"] if tried else {}
+            shorter = base | dict(tune_changes or {})
+            tried = _tune(paper, method, problem, profile, shorter, tune, device) if tune else []
+            best = max(tried, key=lambda entry: _goodness(entry["mean"], paper))["settings"] if tried else {}
             chosen = plan(paper, method, problem, profile, base | best, range(count), device)
             rounds, seconds = execute(
                 chosen.rounds(), label=" ".join([method, *(f"{k}={v}" for k, v in varied.items())])
@@ -222,9 +223,16 @@ def _tune(paper, method, problem, profile, base, tune, device) -> list[dict[str,
         trial = plan(paper, method, problem, profile, base | setting | {"judge": "validation"}, (1000, 1001), device)
         rounds, _ = execute(trial.rounds(), label=f"tune {method} {setting}")
         values = rounds.history.values(paper.metric)[1][:, -1]
-        score = float(values.mean()) if bool(torch.isfinite(values).all()) else float("-inf")
+        score = float(values.mean()) if bool(torch.isfinite(values).all()) else None
         tried.append({"settings": setting, "mean": score})
     return tried
+
+
+def _goodness(mean: float | None, paper: Paper) -> float:
+    """Larger is better; a run that diverged is worse than all."""
+    if mean is None:
+        return float("-inf")
+    return mean if paper.larger_is_better else -mean
 
 
 def commit() -> str | None:

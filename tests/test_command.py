@@ -1,5 +1,6 @@
 """The command line: one JSON object as the last line, exit statuses, resume, an interrupt, and honest refusals."""
 
+import dataclasses
 import json
 import os
 import re
@@ -41,6 +42,8 @@ def test_run_ends_with_the_json_line_of_the_design(capsys):
     assert status == 0 and len(out) == 1 and "Traceback" not in err
     found = json.loads(out[0], parse_constant=lambda word: pytest.fail(f"{word} in JSON"))
     assert tuple(found) == KEYS
+    assert found["epsilon"] is None and found["delta"] is None  # FedAvg sends its parameters in clear, and says so
+    assert "not private" in found["privacy"]["statement"] and found["privacy"]["in_clear"]
     assert (found["paper"], found["method"], found["problem"], found["profile"], found["seed"], found["rounds"]) == (
         "fedavg", "fedavg", "digits", "quick", 4, 3,
     )  # fmt: skip
@@ -267,3 +270,11 @@ def test_an_interrupt_before_the_first_save_leaves_a_checkpoint(tmp_path, capsys
     monkeypatch.undo()
     whole = json.loads(call(capsys, *words[:-2])[1][-1])
     assert status == 0 and json.loads(out[-1])["metrics"] == whole["metrics"]
+
+
+def test_tuning_takes_the_better_setting_whichever_way_the_metric_points():
+    paper = papers.paper("fedavg")
+    tried = [{"mean": 0.2}, {"mean": None}, {"mean": 0.7}]
+    for larger, best in ((True, 0.7), (False, 0.2)):
+        judged = dataclasses.replace(paper, larger_is_better=larger)
+        assert max(tried, key=lambda entry, p=judged: experiment._goodness(entry["mean"], p))["mean"] == best
