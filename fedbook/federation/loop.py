@@ -202,9 +202,8 @@ class Rounds:
             yield
         except BaseException:
             self.simulator.roll_back()
-            if (
-                None not in self.noise_seeds
-            ):  # fresh noise from the system would be a second release: that stays counted
+            # fresh noise from the system would be a second release: that stays counted
+            if None not in self.noise_seeds:
                 self.privacy = [PrivacyLedger.from_state(state) for state in ledgers]
             raise
 

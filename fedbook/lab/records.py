@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from fedbook.arguments import wrong
@@ -32,25 +31,6 @@ def record(**values: Any) -> None:
     plain = {key: plain_value(key, value) for key, value in values.items()}
     text = "\n".join(f"{name:<28} {value}" for name, value in _rows("", plain))
     show.show({MIME: plain, "text/plain": text})
-
-
-def read_records(notebook: Any) -> dict[str, Any]:
-    """All records of an executed notebook (a path or what ``nbformat.read`` gives), merged.
-
-    Raises: ValueError (a key recorded twice).
-    """
-    if isinstance(notebook, (str, Path)):
-        import nbformat
-
-        notebook = nbformat.read(notebook, as_version=4)
-    merged: dict[str, Any] = {}
-    for cell in notebook["cells"]:
-        for output in cell.get("outputs", []):
-            for key, value in output.get("data", {}).get(MIME, {}).items():
-                if key in merged:
-                    raise wrong(ValueError, "record", key, "a key that no other cell of the notebook records")
-                merged[key] = value
-    return merged
 
 
 def plain_value(key: str, value: Any) -> Any:

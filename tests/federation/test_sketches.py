@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedbook.federation import Cohort, Exchange, Rounds, drive
+from fedbook.federation import Cohort, Exchange, Rounds, drive, repeat
 from fedbook.federation.loop import Turn
 from fedbook.federation.tree import flatten
 
@@ -258,3 +258,16 @@ def test_an_exchange_refuses_wrong_replies():
         rounds.simulator.deliver(Exchange(Cohort.of([torch.tensor([9])]), work=lambda local: sketches.Reply()))
     with pytest.raises(ValueError, match="at most once"):
         Cohort.of([torch.tensor([1, 1])])
+
+
+def test_an_algorithm_that_cannot_hold_seeds_side_by_side_is_repeated():
+    class OneByOne(sketches.FedSC):
+        batched_seeds = False
+
+    with pytest.raises(ValueError, match="seeds.*repeat"):
+        Rounds(OneByOne(), sketches.toy_federation(), 3, seeds=(1, 2))
+    apart = repeat(lambda seed: Rounds(OneByOne(), sketches.toy_federation(), 3, seeds=(seed,)), [1, 2])
+    together = Rounds(sketches.FedSC(), sketches.toy_federation(), 3, seeds=(1, 2))
+    list(together)
+    for slot, alone in enumerate(apart):
+        assert torch.allclose(alone.server["theta"][0], together.server["theta"][slot], rtol=0, atol=1e-12)

@@ -1,13 +1,12 @@
 import math
 
-import nbformat.v4 as nb
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbook.lab.records import MIME, plain_value, read_records, record
+from fedbook.lab.records import plain_value, record
 
 
 def test_values_become_plain_and_rounded():
@@ -49,20 +48,3 @@ def test_what_json_cannot_hold_is_refused_by_its_key(value, key):
 def test_an_empty_record_is_refused():
     with pytest.raises(ValueError, match="record"):
         record()
-
-
-def test_reading_merges_and_refuses_twice(tmp_path):
-    def cell(**values):
-        made = nb.new_code_cell("record()")
-        made.outputs = [nb.new_output("display_data", data={MIME: values, "text/plain": "x"})]
-        return made
-
-    book = nb.new_notebook(cells=[nb.new_markdown_cell("a"), cell(a=1, b=[2.5]), nb.new_code_cell("1"), cell(c=None)])
-    assert read_records(book) == {"a": 1, "b": [2.5], "c": None}
-    import nbformat
-
-    nbformat.write(book, tmp_path / "book.ipynb")
-    assert read_records(tmp_path / "book.ipynb") == read_records(str(tmp_path / "book.ipynb")) == read_records(book)
-    book.cells.append(cell(b=3))
-    with pytest.raises(ValueError, match="'b'"):
-        read_records(book)
