@@ -24,16 +24,40 @@ Parameters = dict[str, Tensor]
 class Model:
     """A network as a function: ``apply(parameters, x) -> logits``.
 
-    Shapes: x [B, C, H, W] to logits [B, classes].
+    Its last layer, a linear one, is the *head*; what comes before is the *body*:
+    ``apply({**body, **head}, x) == classify(head, features(body, x))``.
+    Shapes: x [B, C, H, W] to features [B, D] to logits [B, classes].
     """
 
     kind: str
-    module: nn.Module
-    build: Callable[[], nn.Module]
+    module: nn.Sequential
+    build: Callable[[], nn.Sequential]
 
     def apply(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """The logits of ``x`` under ``parameters``."""
         return functional_call(self.module, dict(parameters), (x,))
+
+    def features(self, body: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """What the last layer gets to see of ``x``; only the parameters of the body are used."""
+        own = {name: p for name, p in body.items() if name not in self.head_names}
+        return functional_call(self.module[:-1], own, (x,))
+
+    def classify(self, head: Mapping[str, Tensor], features: Tensor) -> Tensor:
+        """The logits of features; only the parameters of the head are used."""
+        prefix = f"{len(self.module) - 1}."
+        own = {name.removeprefix(prefix): head[name] for name in self.head_names}
+        return functional_call(self.module[-1], own, (features,))
+
+    @property
+    def head_names(self) -> tuple[str, ...]:
+        """The names of the head's parameters."""
+        prefix = f"{len(self.module) - 1}."
+        return tuple(name for name, _ in self.module.named_parameters() if name.startswith(prefix))
+
+    def split(self, parameters: Mapping[str, Tensor]) -> tuple[Parameters, Parameters]:
+        """``parameters`` as (body, head). Raises: KeyError (a parameter of the head is missing)."""
+        head = {name: parameters[name] for name in self.head_names}
+        return {name: p for name, p in parameters.items() if name not in head}, head
 
     def init(self, rng: np.random.Generator, dtype: torch.dtype = torch.float32) -> Parameters:
         """Fresh parameters by PyTorch's default initialisation, keyed by ``rng``. Raises: TypeError."""
@@ -50,15 +74,15 @@ class Model:
         return sum(p.numel() for p in self.module.parameters())
 
 
-def _linear(c: int, h: int, w: int, classes: int) -> nn.Module:
+def _linear(c: int, h: int, w: int, classes: int) -> nn.Sequential:
     return nn.Sequential(nn.Flatten(), nn.Linear(c * h * w, classes))
 
 
-def _mlp(c: int, h: int, w: int, classes: int) -> nn.Module:
+def _mlp(c: int, h: int, w: int, classes: int) -> nn.Sequential:
     return nn.Sequential(nn.Flatten(), nn.Linear(c * h * w, 64), nn.ReLU(), nn.Linear(64, classes))
 
 
-def _cnn(c: int, h: int, w: int, classes: int) -> nn.Module:
+def _cnn(c: int, h: int, w: int, classes: int) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(c, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
@@ -66,13 +90,13 @@ def _cnn(c: int, h: int, w: int, classes: int) -> nn.Module:
     )  # fmt: skip
 
 
-def _mlp_fedavg(c: int, h: int, w: int, classes: int) -> nn.Module:
+def _mlp_fedavg(c: int, h: int, w: int, classes: int) -> nn.Sequential:
     return nn.Sequential(
         nn.Flatten(), nn.Linear(c * h * w, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, classes)
     )
 
 
-def _cnn_fedavg(c: int, h: int, w: int, classes: int) -> nn.Module:
+def _cnn_fedavg(c: int, h: int, w: int, classes: int) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(c, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
@@ -99,7 +123,7 @@ def model(name: str, shape: tuple[int, int, int], classes: int) -> Model:
         raise arguments.wrong(ValueError, "shape", shape, "images of at least 4 x 4 for a cnn")
     classes = arguments.integer("classes", classes, 2)
 
-    def build() -> nn.Module:
+    def build() -> nn.Sequential:
         return MODELS[name](c, h, w, classes)
 
     with torch.random.fork_rng(devices=[]):
