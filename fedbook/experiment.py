@@ -122,7 +122,7 @@ def _read(name: str, value: Any, defaults: Mapping[str, Any]) -> Any:
 def result(rounds: Rounds, plan: Plan, seconds: float, slot: int = 0) -> dict[str, Any]:
     """The record of a finished run of one seed, ready for JSON: the last metrics, bytes, privacy."""
     last = next((r for r in reversed(rounds.history) if r.metrics), None)
-    privacy = rounds.privacy[slot].report(plan.paper.delta)
+    privacy = rounds.privacy[slot].report(plan.paper.delta if rounds.delta is None else rounds.delta)
     total = rounds.bytes.total
     return finite(
         {
@@ -133,6 +133,7 @@ def result(rounds: Rounds, plan: Plan, seconds: float, slot: int = 0) -> dict[st
             "seed": plan.seeds[slot],
             "device": plan.device,
             "rounds": len(rounds.history),
+            "stopped": rounds.stopped,
             "seconds": round(seconds, 3),
             "metrics": {name: values[slot] for name, values in last.metrics.items()} if last else {},
             "bytes_up": sum(total[part]["up"][slot] for part in total),

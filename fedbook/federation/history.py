@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,10 @@ class History(list):
     def bytes_total(self) -> tuple[int, int]:
         """Bytes up and down over all rounds of the first federation."""
         return sum(r.bytes_up[0] for r in self), sum(r.bytes_down[0] for r in self)
+
+    def amend(self, metrics: dict[str, list[float | None]]) -> None:
+        """Put metrics into the last record: a run that ends early is judged where it stopped."""
+        self[-1] = replace(self[-1], metrics=metrics)
 
     def state(self) -> list[dict[str, Any]]:
         """Plain values for a checkpoint or a file."""

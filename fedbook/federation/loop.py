@@ -24,12 +24,16 @@ from fedbook.privacy.ledger import PrivacyLedger, Release
 from fedbook.randomness import stream
 
 
+class BudgetSpent(Exception):
+    """The next release would take the run over its privacy budget; the message says which."""
+
+
 @dataclass
 class Turn:
     """What the server's code has in one round: the clock, its draws and the privacy ledgers.
 
     ``t`` counts from 0; -1 is the start and the set-up. ``noise_seeds`` entries of None mean the
-    operating system's randomness.
+    operating system's randomness. ``budget`` (epsilon, delta) is what the run's releases may cost in all.
     """
 
     t: int
@@ -37,6 +41,7 @@ class Turn:
     num_clients: int
     noise_seeds: tuple[int | None, ...] = ()
     privacy: list[PrivacyLedger] = field(default_factory=list)
+    budget: tuple[float, float] | None = None
 
     def cohort(self, sampler: Sampler, purpose: str = "cohort") -> Cohort:
         """Draw this round's cohort for each seed; the same purpose gives the same cohort again."""
@@ -53,15 +58,34 @@ class Turn:
         return [stream(s, purpose, self.t) for s in self.noise_seeds or self.seeds]
 
     def release(self, release: Release, cohort: Cohort | None = None) -> None:
-        """Enter a release into each federation's privacy ledger (for the clients of ``cohort``, if given)."""
+        """Enter a release into each federation's privacy ledger (for the clients of ``cohort``, if given).
+
+        To be called before what is released leaves. Raises: BudgetSpent, and then nothing is entered.
+        """
         release = replace(release, round=self.t)
-        for slot, ledger in enumerate(self.privacy):
-            ledger.record(release, None if cohort is None else cohort.members(slot))
+        whose = [None if cohort is None else cohort.members(slot) for slot in range(len(self.privacy))]
+        if self.budget is not None:
+            epsilon, delta = self.budget
+            for ledger, clients in zip(self.privacy, whose, strict=True):
+                if ledger.would_exceed(release, epsilon, delta, clients):
+                    raise BudgetSpent(f"round {self.t} would cost more than epsilon = {epsilon:g} at delta = {delta:g}")
+        for ledger, clients in zip(self.privacy, whose, strict=True):
+            ledger.record(release, clients)
 
     def in_clear(self, what: str) -> None:
         """Declare that ``what`` leaves the clients without protection: the run's epsilon is then None."""
         for ledger in self.privacy:
             ledger.in_clear(what)
+
+    def nothing_leaves(self, what: str) -> None:
+        """Declare that the clients keep to themselves all that depends on their data: epsilon is then 0."""
+        for ledger in self.privacy:
+            ledger.nothing_leaves(what)
+
+    def assume_public(self, what: str) -> None:
+        """Declare something that the guarantee takes as known to all."""
+        for ledger in self.privacy:
+            ledger.assume_public(what)
 
 
 class Algorithm(Protocol):
@@ -94,6 +118,8 @@ class Rounds:
     is written after every ``save_every`` rounds; ``resume=True`` continues from it, if it is there.
     ``noise_seeds="system"`` draws privacy noise from the operating system. ``how`` and ``chunk`` (see
     fedbook.learning.local) default to the committed choice for the device and the model.
+    ``delta``: at which privacy is reported and budgeted. ``budget``: the epsilon at ``delta`` that the run may
+    cost; it ends before the round that would cost more, with the model it has and ``stopped`` saying why.
     ``observe(exchange, uploads)`` is called after each exchange (recording, teaching).
     Raises: TypeError, ValueError, checkpoint.CheckpointError.
     """
@@ -113,6 +139,8 @@ class Rounds:
         noise_seeds: str | Sequence[int] = "same",
         how: str | None = None,
         chunk: int | None = None,
+        delta: float | None = None,
+        budget: float | None = None,
         observe: Callable[[Exchange, Any], None] | None = None,
     ):
         self.algorithm, self.federation = algorithm, federation
@@ -127,6 +155,11 @@ class Rounds:
             arguments.one_of("how", how, ("vmap", "loop"))
         chunk = None if chunk is None else arguments.integer("chunk", chunk, 1)
         resume = arguments.flag("resume", resume)
+        self.delta = None if delta is None else arguments.real("delta", delta, above=0.0, below=1.0)
+        self.budget = None if budget is None else arguments.real("budget", budget, 0.0)
+        if budget is not None and delta is None:
+            raise arguments.wrong(ValueError, "delta", delta, "a number in (0, 1) with a budget")
+        self.stopped: str | None = None
         self.evaluate, self.observe = evaluate, observe
         self.path = None if path is None else Path(path)
         self.history, self.t = History(), -1  # t: the next round; -1 = the set-up is still to do
@@ -160,8 +193,22 @@ class Rounds:
 
     def __iter__(self) -> Iterator[Record]:
         self._set_up()
-        while self.t < self.total:
-            yield self.step()
+        while self.t < self.total and self.stopped is None:
+            try:
+                record = self.step()
+            except BudgetSpent as spent:
+                self._stop(str(spent))
+                return
+            yield record
+
+    def _stop(self, why: str) -> None:
+        """End the run here: what it has is its result, judged now if the last round was not."""
+        self.stopped = why
+        if self.evaluate is not None and len(self.history) and not self.history[-1].metrics:
+            metrics = self.evaluate(self.server, self.clients)
+            self.history.amend(finite({name: self._metric(name, values) for name, values in metrics.items()}))
+        if self.path is not None and len(self.history):
+            self.save(self.path)
 
     def _set_up(self) -> None:
         if self.t < 0:
@@ -247,7 +294,8 @@ class Rounds:
         self.simulator.how, self.simulator.chunk = state["how"], state["chunk"]
 
     def _turn(self, t: int) -> Turn:
-        return Turn(t, self.seeds, self.federation.num_clients, self.noise_seeds, self.privacy)
+        budget = None if self.budget is None else (self.budget, self.delta)
+        return Turn(t, self.seeds, self.federation.num_clients, self.noise_seeds, self.privacy, budget)
 
     def _deliver(self, exchange: Exchange) -> Any:
         uploads = self.simulator.deliver(exchange)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import grad_and_value, vmap
+from torch.func import grad, grad_and_value, vmap
 
 from fedbook import arguments
 from fedbook.federation.population import Rows
@@ -198,19 +198,33 @@ def _zeros(carry: Tree, rows: int) -> Tensor:
 
 
 def sgd(
-    loss: Callable[[Tree, Mapping[str, Tensor]], Tensor], lr: float, momentum: float = 0.0, weight_decay: float = 0.0
+    loss: Callable[[Tree, Mapping[str, Tensor]], Tensor],
+    lr: float,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    sam_radius: float = 0.0,
 ) -> Step:
-    """A step of stochastic gradient descent on ``carry = {"theta": parameters[, "velocity": same form]}``.
+    """A step of stochastic gradient descent on ``carry = {"theta": parameters[, "velocity", "fixed"]}``.
 
-    v <- momentum v + (grad + weight_decay theta), theta <- theta - lr v (PyTorch's convention).
-    momentum 0 needs no velocity. Raises: TypeError, ValueError.
+    v <- momentum v + (grad + weight_decay theta), theta <- theta - lr v (PyTorch's convention); momentum 0
+    needs no velocity. ``fixed``: further parameters the loss needs and the step does not move (a dictionary,
+    joined with theta for the loss). ``sam_radius`` q > 0 is sharpness-aware minimisation: the gradient is
+    taken at theta + q g / |g| on the same batch, one norm over all of theta; g = 0 moves nothing.
+    Raises: TypeError, ValueError. Source (SAM): DP2-FedSAM, equations (11) and (12).
     """
     lr = arguments.real("lr", lr, 0.0)
     momentum = arguments.real("momentum", momentum, 0.0, below=1.0)
     weight_decay = arguments.real("weight_decay", weight_decay, 0.0)
+    sam_radius = arguments.real("sam_radius", sam_radius, 0.0)
 
     def direction(carry: Tree, batch: Mapping[str, Tensor]) -> tuple[Tree, Tensor]:
-        return grad_and_value(loss)(carry["theta"], batch)
+        def objective(theta: Tree) -> Tensor:
+            return loss({**carry["fixed"], **theta} if "fixed" in carry else theta, batch)
+
+        gradient, value = grad_and_value(objective)(carry["theta"])
+        if sam_radius:
+            gradient = grad(objective)(sam_point(carry["theta"], gradient, sam_radius))
+        return gradient, value
 
     def update(carry: Tree, grads: Tree) -> None:
         tree_map(move, carry["theta"], grads, carry["velocity"] if momentum else grads)
@@ -223,6 +237,16 @@ def sgd(
         p.sub_(v, alpha=lr)  # without momentum v is g
 
     return Step(direction, update)
+
+
+def sam_point(theta: Tree, gradient: Tree, radius: float) -> Tree:
+    """theta + radius * gradient / |gradient|, one norm over all tensors; theta itself where the gradient is 0.
+
+    It maximises the linearised loss over the ball of that radius. Source: DP2-FedSAM, equations (3) and (11).
+    """
+    square = sum(g.square().sum() for _, g in leaves(gradient))
+    scale = radius / square.clamp(min=torch.finfo(square.dtype).tiny).sqrt()
+    return tree_map(lambda p, g: p + scale * g, theta, gradient)
 
 
 @lru_cache

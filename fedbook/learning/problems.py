@@ -154,9 +154,9 @@ def image_problem(
         held = len(order) // 10
         test, train = tuple(v[order[:held]] for v in train), tuple(v[order[held:]] for v in train)
         test_samples = min(test_samples, held)  # it was said of the test images; these are fewer
-    x, y = _subset(*train, settings.train_samples, "train")
-    test_x, test_y = _subset(*test, test_samples, "test")
-    mean, deviation = _moments(x)
+    x, y = subset(*train, settings.train_samples, "train")
+    test_x, test_y = subset(*test, test_samples, "test")
+    mean, deviation = pixel_moments(x)
     x, test_x = x.to(dtype), test_x.to(dtype)
     options = {key: getattr(settings, key) for key in OPTIONS[settings.partition]}
     splits = tuple(by_name(settings.partition, y, settings.clients, seed, **options) for seed in seeds)
@@ -175,7 +175,7 @@ def image_problem(
     )
 
 
-def _moments(pixels: Tensor) -> tuple[float, float]:
+def pixel_moments(pixels: Tensor) -> tuple[float, float]:
     """Mean and deviation of uint8 pixels from exact counts: the same bits with any number of threads."""
     counts = torch.stack([torch.bincount(part.flatten(), minlength=256) for part in pixels.split(4096)]).sum(0).double()
     value = torch.arange(256, dtype=torch.float64)
@@ -183,7 +183,8 @@ def _moments(pixels: Tensor) -> tuple[float, float]:
     return float(mean), float(((counts * (value - mean) ** 2).sum() / (counts.sum() - 1)).sqrt())
 
 
-def _subset(x: Tensor, y: Tensor, count: int, part: str) -> tuple[Tensor, Tensor]:
+def subset(x: Tensor, y: Tensor, count: int, part: str) -> tuple[Tensor, Tensor]:
+    """``count`` of the images, drawn at random by a key of the part's name; 0 keeps all."""
     if not count:
         return x, y
     arguments.integer(f"{part}_samples", count, 1, len(y))
