@@ -50,7 +50,8 @@ class Config:
     "sound" or "paper" (Theorem 2); what a run reports is always the sound figure. ``noise_by``: "server" (one draw
     on the sum) or "clients" (everyone adds a share of variance sigma^2 C^2 / (r N); needs sampling "fixed" and
     clients that do not collude). ``expected_cohort``: the constant divisor (0: r N). ``fine_tune_epochs`` (methods
-    "-ft") at ``lr_body``; ``head_refresh``: epochs of head training before the models are judged (0: as they are).
+    "-ft") at ``lr_fine_tune`` (0: ``lr_body``); ``head_refresh``: epochs of head training before the models are judged
+    (0: as they are).
     """
 
     rounds: int = 200
@@ -73,6 +74,7 @@ class Config:
     noise_by: str = "server"
     expected_cohort: float = 0.0
     fine_tune_epochs: int = 2
+    lr_fine_tune: float = 0.0
     head_refresh: int = 0
 
     def __post_init__(self):
@@ -80,7 +82,7 @@ class Config:
             arguments.integer(name, getattr(self, name), 0)
         for name in ("lr_body", "lr_head"):
             arguments.real(name, getattr(self, name), 0.0)
-        for name in ("sam_radius", "noise_multiplier", "expected_cohort"):
+        for name in ("sam_radius", "noise_multiplier", "expected_cohort", "lr_fine_tune"):
             arguments.real(name, getattr(self, name), 0.0)
         arguments.real("client_rate", self.client_rate, maximum=1.0, above=0.0)
         arguments.real("lr_decay", self.lr_decay, maximum=1.0, above=0.0)
@@ -127,10 +129,10 @@ class Config:
         ``accountant="paper"``: sigma of Theorem 2, equation (26), whether or not its precondition holds.
         Raises: ValueError if no noise keeps the budget.
         """
-        from fedbook.privacy.sampled import calibrate_sampled, paper_sigma
-
         if not self.epsilon or self.noise_multiplier or not self.rounds:
             return self
+        from fedbook.privacy.sampled import calibrate_sampled, paper_sigma
+
         delta, clip_norm = self.delta_for(num_clients), self.clip_norm
         if math.isinf(clip_norm):
             raise arguments.wrong(ValueError, "clip_norm", clip_norm, "a finite bound with a budget epsilon")
@@ -220,7 +222,7 @@ class DP2FedSAM:
         turn.assume_public("the mean and the deviation of all pixels")
         if self.method.silent:
             turn.nothing_leaves("every client keeps what it trains; a random body comes from a public seed")
-        elif not self.method.private:
+        elif not self.bounded:
             turn.in_clear(f"sums of the changes of each cohort's {self.method.shared}")
 
     def setup(self, server: dict[str, Tree], turn: Turn) -> Round:
@@ -234,16 +236,21 @@ class DP2FedSAM:
         if self.method.silent:
             yield Exchange(cohort, work=self.train_alone)
             return server
-        if self.method.private:  # before anything leaves: a spent budget ends the run here
+        if self.bounded:  # before anything leaves: a spent budget ends the run here
             turn.release(self.what_is_released())
         total = yield Exchange(
             cohort, down={"shared": shared}, work=self.train, chain={"change": Chain(self.transforms())},
             reveal="sum", like={"change": tree_map(lambda x: x[0], shared)},
         )  # lines 3-18  # fmt: skip
         change = total["change"]
-        if self.method.private and c.noise_by == "server" and c.noise_multiplier:  # line 18, once for the sum
+        if self.bounded and c.noise_by == "server" and c.noise_multiplier:  # line 18, once for the sum
             change = self.with_noise(change, turn)
         return server | {"shared": tree_map(lambda old, x: old + x / self.divisor, shared, change)}  # line 20
+
+    @property
+    def bounded(self) -> bool:
+        """Whether one client can move the sum by a bounded amount only: without that there is nothing to account."""
+        return self.method.private and not math.isinf(self.config.clip_norm)
 
     def with_noise(self, total: Parameters, turn: Turn) -> Parameters:
         """N(0, C^2 sigma^2) on every entry of each federation's sum; also where nobody took part."""
@@ -259,7 +266,7 @@ class DP2FedSAM:
     def transforms(self) -> tuple[Clip | ClientGaussian, ...]:
         """What a client's change passes before it leaves: one clip over all tensors together, perhaps its noise."""
         c = self.config
-        if not self.method.private:
+        if not self.bounded:
             return (Clip(math.inf),)  # changes nothing, and notes the norm
         if c.noise_by == "server":
             return (Clip(c.clip_norm),)
@@ -381,7 +388,7 @@ class DP2FedSAM:
             return vmap(self.model.classify)(own, features)
         if self.method.tuned:
             plain = DP2FedSAM(replace(self.config, body_epochs=self.config.fine_tune_epochs), self.model, "fedavg")
-            many, _ = plain.descend(local, many, {}, self.rate("body", 0))
+            many, _ = plain.descend(local, many, {}, self.config.lr_fine_tune or self.rate("body", 0))
         elif self.method.shared == "model":
             return self.model.apply(one, x.flatten(0, 1)).unflatten(0, x.shape[:2])
         return vmap(self.model.apply)(own or many, x)
@@ -446,7 +453,8 @@ PAPER = Paper(
         },
         "standard": {
             "rounds": 40, "clients": 1000, "client_rate": 0.2, "batch_size": 20, "epsilon": 2.0, "model": "mlp16",
-            "lr_head": 0.1, "clip_norm": 0.5, "momentum": 0.0, "lr_decay": 0.98,
+            "lr_head": 0.2, "clip_norm": 0.5, "momentum": 0.0, "lr_decay": 1.0, "fine_tune_epochs": 10,
+            "lr_fine_tune": 0.05,
         },
         "paper": {"clients": 1000, "classes_per_client": 2, "epsilon": 1.0, "model": "cnn_dp2fedsam"},
     },
