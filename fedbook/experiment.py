@@ -133,7 +133,6 @@ def result(rounds: Rounds, plan: Plan, seconds: float, slot: int = 0) -> dict[st
             "seed": plan.seeds[slot],
             "device": plan.device,
             "rounds": len(rounds.history),
-            "stopped": rounds.stopped,
             "seconds": round(seconds, 3),
             "metrics": {name: values[slot] for name, values in last.metrics.items()} if last else {},
             "bytes_up": sum(total[part]["up"][slot] for part in total),
@@ -141,6 +140,7 @@ def result(rounds: Rounds, plan: Plan, seconds: float, slot: int = 0) -> dict[st
             "epsilon": privacy["epsilon"],
             "delta": None if privacy["epsilon"] is None else privacy["delta"],
             "privacy": privacy,
+            "stopped": rounds.stopped,
         }
     )
 

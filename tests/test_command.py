@@ -16,7 +16,7 @@ import torch
 from fedbook import command, experiment, papers
 
 KEYS = ("paper", "method", "problem", "profile", "seed", "device", "rounds", "seconds", "metrics", "bytes_up",
-        "bytes_down", "epsilon", "delta", "privacy")  # fmt: skip
+        "bytes_down", "epsilon", "delta", "privacy", "stopped")  # fmt: skip
 TINY = [
     "--problem",
     "digits",
@@ -126,7 +126,7 @@ REFUSED = {
     "no command": ([], "command"),
     "unknown command": (["train"], "command: invalid choice: 'train'"),
     "no paper": (["run"], "required: paper"),
-    "unknown paper": (["run", "fedprox"], "paper: got 'fedprox'; allowed is one of fedavg"),
+    "unknown paper": (["run", "fedprox"], "paper: got 'fedprox'; allowed is one of dp2_fedsam, fedavg"),
     "unknown option": (["run", "fedavg", "--epochs", "3"], "--epochs"),
     "method": (["run", "fedavg", "--method", "x"], "method: got 'x'; allowed is one of central, fedavg, fedsgd, local"),
     "problem": (["run", "fedavg", "--problem", "x"], "problem: got 'x'; allowed is one of cifar10"),

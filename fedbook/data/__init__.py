@@ -1,7 +1,7 @@
 """Datasets: one function a name, all returning ``Images``; where they lie, how they are fetched and verified."""
 
 from fedbook.data.errors import BrokenFile, DataNotFound, FetchFailed
-from fedbook.data.images import Images, cifar10, digits, fashion_mnist, load, mnist, names
+from fedbook.data.images import Images, cifar10, digits, emnist, fashion_mnist, femnist, load, mnist, names
 
 __all__ = [
     "BrokenFile",
@@ -10,7 +10,9 @@ __all__ = [
     "Images",
     "cifar10",
     "digits",
+    "emnist",
     "fashion_mnist",
+    "femnist",
     "load",
     "mnist",
     "names",

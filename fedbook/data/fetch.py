@@ -10,7 +10,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fedbook import arguments
@@ -35,7 +35,7 @@ def verify(name: str, root: Root = None) -> Report:
     # All of it first, as the loaders do; then some of it; then the place where it would be fetched to.
     for good in (all, any):
         for place in places:
-            if source.files and good((place / path).exists() for path in source.paths):
+            if source.files and good(roots.files(place, path) for path in source.paths):
                 return examine(source, place)
     return examine(source, roots.to_write(root))
 
@@ -97,7 +97,8 @@ def _obtain(source: Source, wanted: list[DataFile], stage: Path, root: Root, pro
         make_fashion_mnist(first.parent, (stage / source.paths[0]).parent)
     elif source.archive:
         packed = download(source.archive, stage, progress)
-        unpack(packed, stage, source.paths, source.ignored, source.part_limit)
+        inside = [PurePosixPath(path).relative_to(source.unpacked_in).as_posix() for path in source.paths]
+        unpack(packed, stage / source.unpacked_in, inside, source.ignored, source.part_limit)
     else:
         for file in wanted:
             place = stage / file.path

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from fedbook.data.root import files
 from fedbook.data.sources import DataFile, Source
 
 GOOD = ("ok", "present")
@@ -19,6 +20,8 @@ CHUNK = 2**20
 class FileReport:
     """One file: ``path`` relative to the data root, ``state``, a ``detail`` for people, its size in ``bytes``.
 
+    Where ``path`` holds a ``*``, all files that fit, ``count`` of them.
+
     ``state``: ``"ok"``, ``"present"`` (there is no published checksum to compare with), ``"missing"``,
     ``"wrong checksum"`` or ``"unreadable"``.
     """
@@ -27,6 +30,7 @@ class FileReport:
     state: str
     detail: str
     bytes: int
+    count: int = 1
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class Report:
     def as_text(self) -> str:
         """Some lines for people."""
         word = "complete" if self.ok else "not complete"
-        what = f"{word}, {len(self.files)} files, {self.bytes:,} bytes in {self.folder}"
+        what = f"{word}, {sum(file.count for file in self.files)} files, {self.bytes:,} bytes in {self.folder}"
         lines = [f"{self.name}: {what if self.files else 'nothing to fetch'}", self.note]
         lines += [f"  {file.state:<14} {file.path}  ({file.detail})" for file in self.files]
         lines.append(f"Licence: {self.licence}.")
@@ -78,13 +82,17 @@ def examine(source: Source, folder: Path, action: str = "verified") -> Report:
 
 def examine_file(file: DataFile, folder: Path) -> FileReport:
     """The report on one file below ``folder``: by its bytes' checksum, else by that of its unpacked content."""
-    path = folder / file.path
-    if not path.is_file():
-        return FileReport(file.path, "missing", "not there", 0)
+    found = files(folder, file.path)
+    if not found:
+        return FileReport(file.path, "missing", "not there", 0, count=0 if "*" in file.path else 1)
+    path = found[0]
     try:
-        size = path.stat().st_size
+        size = sum(one.stat().st_size for one in found)
         if file.published is None:
-            return FileReport(file.path, "present", f"{size:,} bytes; no checksum is published", size)
+            several = f"{len(found)} files, " if "*" in file.path else ""
+            return FileReport(
+                file.path, "present", f"{several}{size:,} bytes; no checksum is published", size, len(found)
+            )
         found = checksum(path, file.published)
         if found == file.published:
             return FileReport(file.path, "ok", f"{size:,} bytes, {_short(found)} as published", size)

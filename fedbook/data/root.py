@@ -59,16 +59,22 @@ def of_user() -> Path:
 
 
 def find(name: str, paths: Sequence[str], remedy: str, root: str | os.PathLike[str] | None = None) -> Path:
-    """The first folder looked in that holds all ``paths`` (relative to it).
+    """The first folder looked in that holds all ``paths`` (relative to it; a ``*`` stands for any file there).
 
     Raises: DataNotFound, which says ``name``, the folders and the ``remedy``.
     """
     places = folders(root)
     for place in places:
-        if all((place / path).is_file() for path in paths):
+        if all(files(place, path) for path in paths):
             return place
-    missing = [path for path in paths if not any((place / path).is_file() for place in places)]
+    missing = [path for path in paths if not any(files(place, path) for place in places)]
     raise DataNotFound(name, places, missing or list(paths), remedy)
+
+
+def files(place: Path, path: str) -> list[Path]:
+    """The files called ``path`` below ``place``: one or none, or with a ``*`` all that fit, in order."""
+    found = place.glob(path) if "*" in path else [place / path]
+    return sorted(file for file in found if file.is_file())
 
 
 def _folder(name: str, value: str | os.PathLike[str]) -> Path:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedbook.data.characters import SPLITS, file_names
+
 MNIST_FILES = (
     "train-images-idx3-ubyte.gz",
     "train-labels-idx1-ubyte.gz",
@@ -18,7 +20,7 @@ MNIST_FILES = (
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file of a dataset. ``path`` is relative to the data root.
+    """One file of a dataset. ``path`` is relative to the data root; with a ``*``, all files that fit.
 
     ``published``: ``"md5:..."`` or ``"sha256:..."`` of the file's bytes, as published (``None``: nothing is published).
     ``size``: its bytes (``None``: not published). ``urls``: where to fetch it, tried in this order.
@@ -41,6 +43,7 @@ class Source:
     (made from another dataset), ``"bundled"`` (comes with a Python package), ``"manual"`` (``instructions`` say what a
     person has to do, because the publisher asks for an account or an agreement).
     ``ignored``: what else lies in the archive and is not kept. ``part_limit``: the most bytes of one of its files.
+    ``unpacked_in``: the folder, relative to the data root, that the archive's names start from.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Source:
     archive: DataFile | None = None
     ignored: tuple[str, ...] = ()
     part_limit: int = 2**25
+    unpacked_in: str = ""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -222,4 +226,35 @@ DIGITS = Source(
     access="bundled",
 )
 
-SOURCES = {source.name: source for source in (DIGITS, MNIST, FASHION_MNIST, FASHION_MNIST_SUBSET, CIFAR10)}
+EMNIST = Source(
+    "emnist",
+    tuple(DataFile(f"emnist/gzip/{name}") for split in SPLITS for name in file_names(split)),
+    "none stated by the publisher; please cite G. Cohen, S. Afshar, J. Tapson and A. van Schaik, EMNIST (2017)",
+    "Handwritten letters and digits of 28x28 from NIST's Special Database 19, in six splits of 70,000 to 814,255.",
+    archive=DataFile(
+        "gzip.zip",
+        "sha256:fb9bb67e33772a9cc0b895e4ecf36d2cf35be8b709693c3564cea2a019fcda8e",
+        561_753_746,
+        ("https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",),
+    ),
+    ignored=tuple(f"gzip/emnist-{split}-mapping.txt" for split in SPLITS),
+    part_limit=2**28,
+    unpacked_in="emnist",
+)
+
+FEMNIST = Source(
+    "femnist",
+    (DataFile("femnist/train/*.json"), DataFile("femnist/test/*.json")),
+    "none stated for the images (NIST Special Database 19); LEAF's scripts: BSD 2-Clause",
+    "EMNIST's characters by writer (LEAF, S. Caldas et al., 2018): 3,597 writers, about 818,000 images of 28x28.",
+    access="manual",
+    instructions=(
+        "LEAF's script makes the files from NIST's originals: in a clone of https://github.com/TalwalkarLab/leaf, in "
+        "data/femnist, run ./preprocess.sh -s niid --sf 1.0 -k 0 -t sample --smplseed 0 --spltseed 0, and take what is "
+        "then in data/train and data/test."
+    ),
+)
+
+SOURCES = {
+    source.name: source for source in (DIGITS, MNIST, FASHION_MNIST, FASHION_MNIST_SUBSET, CIFAR10, EMNIST, FEMNIST)
+}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,9 +16,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedbook import arguments
+from fedbook.learning.residual import resnet18, resnet18_imagenet
 from fedbook.randomness import torch_seed
 
 Parameters = dict[str, Tensor]
+Builder = Callable[[int, int, int, int], nn.Sequential]  # channels, height, width, classes
 
 
 @dataclass(frozen=True)
@@ -74,12 +77,17 @@ class Model:
         return sum(p.numel() for p in self.module.parameters())
 
 
-def _linear(c: int, h: int, w: int, classes: int) -> nn.Sequential:
-    return nn.Sequential(nn.Flatten(), nn.Linear(c * h * w, classes))
+def _dense(*widths: int) -> Builder:
+    """ReLU layers of these widths, then the head."""
 
+    def build(c: int, h: int, w: int, classes: int) -> nn.Sequential:
+        layers, inward = [nn.Flatten()], c * h * w
+        for width in widths:
+            layers += [nn.Linear(inward, width), nn.ReLU()]
+            inward = width
+        return nn.Sequential(*layers, nn.Linear(inward, classes))
 
-def _mlp(c: int, h: int, w: int, classes: int) -> nn.Sequential:
-    return nn.Sequential(nn.Flatten(), nn.Linear(c * h * w, 64), nn.ReLU(), nn.Linear(64, classes))
+    return build
 
 
 def _cnn(c: int, h: int, w: int, classes: int) -> nn.Sequential:
@@ -90,12 +98,6 @@ def _cnn(c: int, h: int, w: int, classes: int) -> nn.Sequential:
     )  # fmt: skip
 
 
-def _mlp_fedavg(c: int, h: int, w: int, classes: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Flatten(), nn.Linear(c * h * w, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, classes)
-    )
-
-
 def _cnn_fedavg(c: int, h: int, w: int, classes: int) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(c, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
@@ -104,27 +106,72 @@ def _cnn_fedavg(c: int, h: int, w: int, classes: int) -> nn.Sequential:
     )  # fmt: skip
 
 
-MODELS = {"linear": _linear, "mlp": _mlp, "cnn": _cnn, "mlp_fedavg": _mlp_fedavg, "cnn_fedavg": _cnn_fedavg}
+def _cnn_dp2fedsam(c: int, h: int, w: int, classes: int) -> nn.Sequential:
+    layers, inward = [], c
+    for outward in (64, 128, 256):
+        layers += [nn.Conv2d(inward, outward, 3), nn.ReLU(), nn.MaxPool2d(2)]
+        inward, h, w = outward, (h - 2) // 2, (w - 2) // 2
+    return nn.Sequential(*layers, *_dense(256, 128)(inward, h, w, classes))
+
+
+def _cnn_small(c: int, h: int, w: int, classes: int) -> nn.Sequential:
+    h, w = (((n + 1) // 4 - 2) // 2 for n in (h, w))
+    return nn.Sequential(
+        nn.Conv2d(c, 8, 5, stride=2, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3), nn.ReLU(), nn.MaxPool2d(2),
+        *_dense(32)(16, h, w, classes),
+    )  # fmt: skip
+
+
+class Kind(NamedTuple):
+    """How a model is built, and the least height and width of its images."""
+
+    build: Builder
+    side: int = 1
+
+
+MODELS = {
+    "linear": Kind(_dense()),
+    "mlp": Kind(_dense(64)),
+    "mlp16": Kind(_dense(16)),
+    "mlp32": Kind(_dense(32)),
+    "mlp_fedavg": Kind(_dense(200, 200)),
+    "cnn": Kind(_cnn, 4),
+    "cnn_small": Kind(_cnn_small, 15),
+    "cnn_fedavg": Kind(_cnn_fedavg, 4),
+    "cnn_dp2fedsam": Kind(_cnn_dp2fedsam, 22),
+    "resnet18": Kind(resnet18),
+    "resnet18_imagenet": Kind(resnet18_imagenet),
+}
 
 
 def model(name: str, shape: tuple[int, int, int], classes: int) -> Model:
-    """The model ``name``.
+    """The model ``name``. Parameters of body + head, for 10 classes and images of 1x28x28 unless said otherwise:
 
-    "linear" (softmax regression), "mlp" (64 hidden ReLU units), "cnn" (two 3x3 layers of 16 and 32 channels), and
-    the two of the FedAvg paper: "mlp_fedavg" (two layers of 200) and "cnn_fedavg" (two 5x5 layers of 32 and 64
-    channels, 512 units).
-    Shapes: ``shape`` = (C, H, W) of one image. Raises: TypeError, ValueError.
+    * linear: softmax regression, 0 + 7,850; mlp, mlp16, mlp32: one layer of 64, 16, 32 ReLU units, 50,240 + 650,
+      12,560 + 170, 25,120 + 330 (mlp16 on the digits of 1x8x8: 1,040 + 170).
+    * mlp_fedavg, cnn_fedavg: the two of the FedAvg paper, two layers of 200 units, 197,200 + 2,010; two 5x5
+      convolutions of 32 and 64 channels and 512 units, 1,658,240 + 5,130.
+    * cnn: two 3x3 convolutions of 16 and 32 channels, 4,800 + 15,690. cnn_small: 5x5 of stride 2 and
+      3x3, 8 and 16 channels, 32 units, 3,456 + 330: for private learning on a CPU, as the noise's norm grows with the
+      root of the body's size.
+    * cnn_dp2fedsam: the DP2-FedSAM paper's, three unpadded 3x3 convolutions of 64, 128 and 256 channels, 256 and 128
+      units; 3x32x32: 666,112 + 1,290; 1x28x28: 468,352 + 1,290 (flattened: 1,024 and 256).
+    * resnet18, resnet18_imagenet: group normalisation, the stem for small and for large images; 3 channels:
+      11,168,832 + 5,130 and 11,176,512 + 5,130.
+
+    Shapes: ``shape`` = (C, H, W) of one image. Raises: TypeError, ValueError (also: images too small for the model).
     """
-    arguments.one_of("model", name, MODELS)
+    kind = MODELS[arguments.one_of("model", name, MODELS)]
     if not isinstance(shape, Sequence) or len(shape) != 3:
         raise arguments.wrong(ValueError, "shape", shape, "(channels, height, width)")
     c, h, w = (arguments.integer("shape", n, 1) for n in shape)
-    if name.startswith("cnn") and min(h, w) < 4:
-        raise arguments.wrong(ValueError, "shape", shape, "images of at least 4 x 4 for a cnn")
+    if min(h, w) < kind.side:
+        raise arguments.wrong(ValueError, "shape", shape, f"images of at least {kind.side} x {kind.side} for {name}")
     classes = arguments.integer("classes", classes, 2)
 
     def build() -> nn.Sequential:
-        return MODELS[name](c, h, w, classes)
+        return kind.build(c, h, w, classes)
 
     with torch.random.fork_rng(devices=[]):
         return Model(name, build(), build)

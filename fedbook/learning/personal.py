@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -22,9 +23,11 @@ class PersonalSettings(ImageSettings):
 
     ``own_share``: the part of a client's images that it is judged on (the paper's 10 %). ``train_samples``:
     images used in all (0: all); ``test_samples`` is not used. ``judge="validation"``: a second part of that
-    size is judged on instead and the first one is not touched. ``partition`` may also be "natural" where the
-    images have writers.
+    size is judged on instead and the first one is not touched. ``partition`` may also be "natural": ``clients``
+    of the writers, drawn at random (femnist).
     """
+
+    partitions: ClassVar[tuple[str, ...]] = (*OPTIONS, "natural")
 
     own_share: float = 0.1
 
@@ -113,10 +116,16 @@ def personal_problem(
     if not isinstance(settings, PersonalSettings):
         raise arguments.wrong(TypeError, "settings", settings, "PersonalSettings")
     images = data.load(name, dtype=torch.uint8, **({} if name == "digits" else {"root": root}))
-    x = torch.cat([images.train_x, images.test_x])
-    x, y = subset(x, torch.cat([images.train_y, images.test_y]), settings.train_samples, "train")
+    x, y = torch.cat([images.train_x, images.test_x]), torch.cat([images.train_y, images.test_y])
+    if settings.partition == "natural":
+        if images.train_writer is None or settings.train_samples:
+            given = "images without writers" if images.train_writer is None else f"{settings.train_samples} images"
+            raise ValueError(f"partition: got 'natural' with {given}; allowed is femnist with train_samples 0")
+        options = {"groups": torch.cat([images.train_writer, images.test_writer])}
+    else:
+        x, y = subset(x, y, settings.train_samples, "train")
+        options = {key: getattr(settings, key) for key in OPTIONS[settings.partition]}
     mean, deviation = pixel_moments(x)
-    options = {key: getattr(settings, key) for key in OPTIONS[settings.partition]}
     train, own = [], []
     for seed in seeds:
         whole = by_name(settings.partition, y, settings.clients, seed, **options)

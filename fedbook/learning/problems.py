@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -37,6 +38,8 @@ class ImageSettings:
     between evaluations (0: about 25 evaluations a run).
     """
 
+    partitions: ClassVar[tuple[str, ...]] = tuple(OPTIONS)
+
     partition: str = "classes"
     clients: int = 100
     shards_per_client: int = 2
@@ -49,7 +52,7 @@ class ImageSettings:
     evaluate_every: int = 0
 
     def __post_init__(self):
-        arguments.one_of("partition", self.partition, OPTIONS)
+        arguments.one_of("partition", self.partition, self.partitions)
         arguments.integer("clients", self.clients, 1)
         arguments.integer("shards_per_client", self.shards_per_client, 1)
         arguments.integer("classes_per_client", self.classes_per_client, 1)

@@ -460,6 +460,10 @@ PAPER = Paper(
     },
     settings=(Config, PersonalSettings),
     fits={
+        "femnist": {
+            "train_samples": 0, "partition": "natural", "clients": 500, "model": "resnet18_imagenet", "momentum": 0.3,
+            "clip_norm": 0.2, "sam_radius": 0.5,
+        },
         "digits": {
             "train_samples": 0, "clients": 100, "client_rate": 0.5, "own_share": 0.25, "batch_size": 0, "lr_body": 0.3,
             "lr_head": 0.3, "head_epochs": 5, "body_epochs": 5, "lr_decay": 1.0, "momentum": 0.0, "clip_norm": 0.5,

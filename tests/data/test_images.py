@@ -157,21 +157,28 @@ def test_a_label_out_of_range_is_refused(tmp_path, full_fashion_mnist):
         data.fashion_mnist(tmp_path, size="full")
 
 
-@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "cifar10"])
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "cifar10", "emnist", "femnist"])
 def test_a_missing_dataset_says_what_to_do(tmp_path, name):
     with pytest.raises(DataNotFound, match=f"fedbook data {name}") as caught:
         data.load(name, root=tmp_path)
     assert str(tmp_path) in str(caught.value) and "FEDBOOK_DATA" in str(caught.value)
-    first = {"mnist": "mnist/t", "fashion_mnist": "fashion-mnist/subset/t", "cifar10": "cifar-10-batches-py/d"}[name]
-    assert caught.value.missing[0].startswith(first)
+    first = {
+        "mnist": "mnist/train-images-idx3-ubyte.gz",
+        "fashion_mnist": "fashion-mnist/subset/train-images-idx3-ubyte.gz",
+        "cifar10": "cifar-10-batches-py/data_batch_1",
+        "emnist": "emnist/gzip/emnist-balanced-train-images-idx3-ubyte.gz",
+        "femnist": "femnist/train/*.json",
+    }[name]
+    assert caught.value.missing[0] == first
     assert list(tmp_path.iterdir()) == []
 
 
 def test_load_by_name():
-    assert data.names() == ("digits", "mnist", "fashion_mnist", "cifar10")
+    assert data.names() == ("digits", "mnist", "fashion_mnist", "cifar10", "emnist", "femnist")
     assert data.load("fashion_mnist", dtype=torch.uint8, size="subset").name == "fashion_mnist"
     with pytest.raises(
-        ValueError, match="name: got 'imagenet'; allowed is one of cifar10, digits, fashion_mnist, mnist"
+        ValueError,
+        match="name: got 'imagenet'; allowed is one of cifar10, digits, emnist, fashion_mnist, femnist, mnist",
     ):
         data.load("imagenet")
     with pytest.raises(TypeError, match="name: got 3"):
@@ -180,9 +187,13 @@ def test_load_by_name():
         data.load("mnist", size="full")
     with pytest.raises(ValueError, match="size: got 'half'; allowed is one of full, subset"):
         data.load("fashion_mnist", size="half")
+    with pytest.raises(ValueError, match="split: got 'big'; allowed is one of balanced, byclass"):
+        data.load("emnist", split="big")
+    with pytest.raises(ValueError, match="characters: got 'letters'; allowed is one of all, digits"):
+        data.load("femnist", characters="letters")
 
 
-@pytest.mark.parametrize("name", ["digits", "mnist", "fashion_mnist", "cifar10"])
+@pytest.mark.parametrize("name", data.names())
 def test_refuses_other_dtypes(name):
     with pytest.raises(ValueError, match="dtype: got torch.int64; allowed is torch.float32"):
         data.load(name, dtype=torch.int64)

@@ -57,6 +57,22 @@ def test_without_a_published_checksum_presence_is_all(monkeypatch, tmp_path):
     assert verify("toy", tmp_path).files[0].state == "present" and verify("toy", tmp_path).ok
 
 
+def test_a_pattern_stands_for_all_files_that_fit(monkeypatch, tmp_path):
+    use(monkeypatch, Source("toy", (DataFile("toy/train/*.json"), DataFile("toy/one")), "", "", access="manual"))
+    (tmp_path / "toy/train").mkdir(parents=True)
+    (tmp_path / "toy/one").write_bytes(b"x")
+    (tmp_path / "toy/train/notes.txt").write_bytes(b"mine")
+    (tmp_path / "toy/train/folder.json").mkdir()
+    report = verify("toy", tmp_path)
+    assert not report.ok and [(file.state, file.count) for file in report.files] == [("missing", 0), ("present", 1)]
+    for name in ("a.json", "b.json"):
+        (tmp_path / "toy/train" / name).write_bytes(b"12345")
+    report = verify("toy", tmp_path)
+    assert report.ok and report.bytes == 11 and report.files[0].count == 2
+    text = report.as_text()
+    assert "complete, 3 files, 11 bytes" in text and "toy/train/*.json  (2 files, 10 bytes; no checksum" in text
+
+
 def test_digits_need_nothing():
     report = fetch("digits")
     assert report.ok and "nothing to fetch" in report.as_text() and report.bytes == 0
@@ -69,7 +85,9 @@ def test_the_registry_is_whole():
             assert source.access != "public" or (file.published and file.size and file.urls)
             assert all(url.startswith(("https://", "http://")) for url in file.urls)
         lengths = {"md5": 32, "sha256": 64}
-        for file in source.files:
-            kind, _, digest = file.published.partition(":")
-            assert len(digest) == lengths[kind] and (not file.content or len(file.content) == 64)
+        for file in (*source.files, *((source.archive,) if source.archive else ())):
+            kind, _, digest = (file.published or "").partition(":")
+            assert not kind or (len(digest) == lengths[kind] and (not file.content or len(file.content) == 64))
+            # what has no checksum of its own comes from an archive that has one, or from a person
+            assert kind or source.archive or source.access == "manual"
     assert set(data.names()) <= set(SOURCES)

@@ -1,0 +1,250 @@
+"""FEMNIST from LEAF's JSON: what the script writes is read, anything else is refused by the file's name."""
+
+import json
+import re
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedbook import data
+from fedbook.data import leaf as module
+from fedbook.data.errors import BrokenFile, DataNotFound
+from fedbook.data.fetch import fetch
+from fedbook.data.leaf import read_leaf
+from fedbook.partition import by_name
+
+
+def picture(seed):
+    """Dark ink on white paper, an F somewhere and some grey."""
+    x = np.full((28, 28), 255, np.uint8)
+    x[4:20, 6] = x[4, 6:18] = x[11, 6:12] = 0
+    x[22 + seed % 5, 20] = (37 * seed) % 256
+    return x
+
+
+def entry(name, *labels, seed=0):
+    """A writer's part of a file; the numbers as the script makes them from bytes: divided by 255, as text."""
+    x = [(picture(seed + i) / 255).flatten().tolist() for i in range(len(labels))]
+    return {name: {"x": x, "y": list(labels)}}
+
+
+def content(*entries, **change):
+    merged = {name: own for one in entries for name, own in one.items()}
+    users = [name for name, own in merged.items() if own["y"]]
+    counts = [len(merged[name]["y"]) for name in users]
+    return {"users": users, "num_samples": counts, "user_data": merged} | change
+
+
+def write(path, thing):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(thing if isinstance(thing, str) else json.dumps(thing))
+    return path
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Two files of training images and one of test images; a writer of one image has left an empty place behind."""
+    train = tmp_path / "femnist/train"
+    write(train / "all_data_1_niid_0_keep_0_train_9.json", content(entry("f0003_11", 61, 3, seed=10)))
+    empty = {"f0009_09": {"x": [], "y": []}}
+    write(train / "all_data_0_niid_0_keep_0_train_9.json",
+          content(entry("f0020_40", 0, 10, 35, seed=20), empty, entry("f0001_12", 9, seed=30)))  # fmt: skip
+    test = tmp_path / "femnist/test"
+    write(test / "all_data_0_niid_0_keep_0_test_9.json",
+          content(entry("f0001_12", 36, 8, seed=40), entry("f0700_13", 2, seed=50)))  # fmt: skip
+    return tmp_path
+
+
+def test_femnist(root):
+    images = data.load("femnist", dtype=torch.uint8, root=root)
+    assert images.train_x.shape == (6, 1, 28, 28) and images.train_x.dtype == torch.uint8
+    seeds = [20, 21, 22, 30, 10, 11]  # file by file in the order of their names
+    assert all(np.array_equal(images.train_x[i, 0], picture(seed)) for i, seed in enumerate(seeds))
+    assert images.train_y.tolist() == [0, 10, 35, 9, 61, 3] and images.train_y.dtype == torch.int64
+    assert "".join(images.classes[y] for y in images.train_y.tolist()) == "0AZ9z3" and len(images.classes) == 62
+    assert images.writers == ("f0001_12", "f0003_11", "f0020_40", "f0700_13")
+    assert images.train_writer.tolist() == [2, 2, 2, 0, 1, 1] and images.train_writer.dtype == torch.int64
+    assert images.test_writer.tolist() == [0, 0, 3] and images.test_y.tolist() == [36, 8, 2]
+    assert np.array_equal(images.test_x[2, 0], picture(50))
+    images.test_x[0] = 1  # writable
+    scaled = data.femnist(root)
+    assert scaled.train_x.dtype == torch.float32 and torch.equal(scaled.train_x, images.train_x.float() / 255)
+    assert len(repr(images)) < 500
+
+
+def test_a_federation_of_writers(root):
+    images = data.femnist(root, torch.uint8)
+    split = by_name("natural", images.train_y, 3, 0, groups=images.train_writer)
+    assert [sorted(split.client(k).tolist()) for k in range(3)] == [[3], [4, 5], [0, 1, 2]]
+
+
+def test_the_digits_alone(root):
+    images = data.femnist(root, torch.uint8, characters="digits")
+    assert images.classes == tuple("0123456789")
+    assert images.train_y.tolist() == [0, 9, 3] and images.test_y.tolist() == [8, 2]
+    assert images.writers == ("f0001_12", "f0003_11", "f0020_40", "f0700_13")
+    assert images.train_writer.tolist() == [2, 0, 1] and images.test_writer.tolist() == [0, 3]
+    assert np.array_equal(images.train_x[2, 0], picture(11)) and np.array_equal(images.test_x[0, 0], picture(41))
+
+
+def test_every_grey_level_in_any_usual_text(tmp_path):
+    levels = np.arange(784) % 256
+    for name, numbers in (
+        ("double", (levels / 255).tolist()),
+        ("single", (levels / np.float32(255)).astype(np.float32).astype(float).tolist()),
+        ("short", [round(k / 255, 4) for k in levels.tolist()]),
+    ):
+        path = write(tmp_path / name, content({"w": {"x": [numbers], "y": [1]}}))
+        assert np.array_equal(read_leaf([path])[0].flatten(), levels)
+
+
+def test_both_parts_have_to_be_there(root):
+    for path in (root / "femnist/test").iterdir():
+        path.unlink()
+    with pytest.raises(DataNotFound, match=r"for: femnist/test/\*\.json\nIt cannot be fetched for you\. LEAF's script"):
+        data.femnist(root)
+    report = fetch("femnist", root)
+    assert not report.ok and [file.state for file in report.files] == ["present", "missing"]
+    assert "preprocess.sh" in report.as_text() and report.files[0].count == 2
+
+
+WHOLE = content(entry("a", 1, 2), entry("b", 3))
+TEXT = json.dumps(WHOLE)
+
+
+def changed(**change):
+    return WHOLE | change
+
+
+def writer(**change):
+    return changed(user_data=WHOLE["user_data"] | {"b": WHOLE["user_data"]["b"] | change})
+
+
+ROW = WHOLE["user_data"]["b"]["x"][0]
+
+BROKEN = {
+    "no JSON": ("<html>", "is no JSON file"),
+    "empty": ("", "is no JSON file"),
+    "deep": ("[" * 990 + "]" * 990, "is no JSON file|the file has the keys list"),
+    "cut": (TEXT[:-9], "is no JSON file"),
+    "more after it": (TEXT + "{}", "is no JSON file"),
+    "not ASCII": (TEXT.replace('"b"', '"\u00e9"'), "is no JSON file"),
+    "a list": ([WHOLE], "the file has the keys list; expected are num_samples, user_data, users"),
+    "missing key": ({"users": ["a"], "user_data": {}}, "the file has the keys users, user_data; expected are"),
+    "unknown key": (changed(hierarchies=[]), "the file has the keys users, num_samples, user_data, hierarchies;"),
+    "key twice": (TEXT[:-1] + ', "users": []}', "a key comes twice in one object"),
+    "writer twice": (TEXT.replace('"b": {', '"a": {'), "a key comes twice"),
+    "users no list": (changed(users="ab"), "users is no list of names"),
+    "users no names": (changed(users=["a", 3]), "users is no list of names"),
+    "too few counts": (changed(num_samples=[2]), "num_samples is no list of one number for each"),
+    "counts no list": (changed(num_samples={"a": 2, "b": 1}), "num_samples is no list"),
+    "count no number": (changed(num_samples=[2, "1"]), "num_samples is no whole number"),
+    "count a decimal": (changed(num_samples=[2, 1.0]), "num_samples is no whole number"),
+    "other count": (changed(num_samples=[2, 2]), "writer 'b' has 1 images, 1 labels; num_samples says 2"),
+    "user without data": (changed(users=["a", "c"]), "user_data does not hold each of the users once"),
+    "user named twice": (changed(users=["a", "a"]), "user_data does not hold each of the users once"),
+    "data without user": (
+        changed(users=["a"], num_samples=[2]),
+        "writer 'b' has 1 images, 1 labels; num_samples says 0",
+    ),
+    "data a list": (changed(user_data=["a", "b"]), "user_data does not hold"),
+    "writer no object": (changed(user_data=WHOLE["user_data"] | {"b": []}), "writer 'b' has the keys list; expected"),
+    "unknown key of a writer": (writer(z=[]), "writer 'b' has the keys x, y, z; expected are x, y"),
+    "x no list": (writer(x="ab"), "writer 'b': x and y are not lists"),
+    "y no list": (writer(y=3), "writer 'b': x and y are not lists"),
+    "more labels": (writer(y=[3, 4]), "writer 'b' has 1 images, 2 labels"),
+    "short image": (writer(x=[ROW[:-1]]), "writer 'b': an image has 783 values; expected are 784"),
+    "long image": (writer(x=[[*ROW, 1.0]]), "writer 'b': an image has 785 values"),
+    "whole numbers": (writer(x=[[255] * 784]), "writer 'b': an image is no list of decimal numbers k/255"),
+    "texts": (writer(x=[["1.0"] * 400]), "no list of decimal numbers"),
+    "nested": (writer(x=[[ROW]]), "no list of decimal numbers"),
+    "image no list": (writer(x=[1.0]), "an image has 1 values|no list"),
+    "image none": (writer(x=[None]), "no list of decimal numbers"),
+    "NaN": (writer(x=[[float("nan"), *ROW[1:]]]), "holds NaN; allowed are the grey levels 0/255, 1/255"),
+    "infinity": (writer(x=[[float("-inf"), *ROW[1:]]]), "holds -Infinity; allowed"),
+    "huge": (writer(x=[[1e308, *ROW[1:]]]), r"holds the value 1e\+308; allowed"),
+    "too huge": (TEXT.replace("1.0", "1e999", 1), "holds the value 1e999; allowed"),
+    "negative": (writer(x=[[-1 / 255, *ROW[1:]]]), "holds the value -0.0039"),
+    "above 1": (writer(x=[[256 / 255, *ROW[1:]]]), "holds the value 1.0039"),
+    "between": (writer(x=[[0.5 / 255, *ROW[1:]]]), "holds the value 0.0019"),
+    "bytes as decimals": (writer(x=[[k * 1.0 for k in range(784)]]), "holds the value 2.0"),
+    "label 62": (writer(y=[62]), "writer 'b' has the label 62; allowed are whole numbers, 0 to 61"),
+    "label -1": (writer(y=[-1]), "writer 'b' has the label -1"),
+    "label true": (writer(y=[True]), "writer 'b' has the label True"),
+    "label a decimal": (writer(y=[1.0]), "writer 'b' has the label a decimal number"),
+    "label a text": (writer(y=["3"]), "writer 'b' has the label '3'"),
+    "label of many digits": (TEXT.replace('"y": [3]', '"y": [' + "9" * 5_000 + "]"), "is no JSON file"),
+}
+
+
+@pytest.mark.parametrize("thing, message", BROKEN.values(), ids=BROKEN)
+def test_refuses_what_the_script_does_not_write(tmp_path, thing, message):
+    path = write(tmp_path / "some-file.json", thing)
+    with pytest.raises(BrokenFile, match=message) as caught:
+        read_leaf([path])
+    assert str(caught.value).startswith(f"{path}: ") and len(str(caught.value)) < len(str(path)) + 300
+
+
+def test_the_whole_file_itself_is_read(tmp_path):
+    """Without this the test above could pass because everything is refused."""
+    x, y, names = read_leaf([write(tmp_path / "x", WHOLE)])
+    assert x.shape == (3, 1, 28, 28) and y.tolist() == [1, 2, 3] and names.tolist() == ["a", "a", "b"]
+    x, y, names = read_leaf([write(tmp_path / "y", content())])
+    assert x.shape == (0, 1, 28, 28) and len(y) == len(names) == 0
+
+
+def test_files_of_two_runs_are_refused(tmp_path):
+    first, second = (write(tmp_path / f"{i}.json", content(entry("a", 1), entry(f"b{i}", 2))) for i in (1, 2))
+    with pytest.raises(
+        BrokenFile, match=r"2.json: writer 'a' comes twice, the other time in 1.json: are these files of"
+    ):
+        read_leaf([first, second])
+
+
+def test_bombs_are_refused_before_they_are_parsed(tmp_path, monkeypatch):
+    for name, bomb in (
+        ("nested", "[" * 100_000),
+        ("lists", '{"users": [' + "[]," * 100_000 + "[]]}"),
+        ("objects", "[" + "{}," * 100_000 + "{}]"),
+        ("texts", "[" + '"",' * 100_000 + '""]'),
+    ):
+        path = write(tmp_path / name, bomb)
+        tracemalloc.start()
+        with pytest.raises(BrokenFile, match=f"{name}: refused: it has far more lists and texts than images"):
+            read_leaf([path])
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(bomb) + 1e6
+        tracemalloc.stop()
+    path = write(tmp_path / "distinct", '{"users": [' + ", ".join(f"0.{i:09d}" for i in range(60_000)) + "]}")
+    tracemalloc.start()
+    with pytest.raises(BrokenFile, match="distinct: the file has the keys users"):
+        read_leaf([path])
+    assert tracemalloc.get_traced_memory()[1] < 4 * path.stat().st_size + 1e6  # no table of all the texts
+    tracemalloc.stop()
+    monkeypatch.setattr(module, "LIMIT", 1_000)
+    with pytest.raises(BrokenFile, match=r"large: has \d+,\d+ bytes, more than the 1,000 that are accepted"):
+        read_leaf([write(tmp_path / "large", WHOLE)])
+
+
+@given(st.data())
+def test_any_change_of_a_byte_is_read_or_refused(tmp_path_factory, data):
+    text = bytearray(TEXT.encode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.sampled_from(b'[]{}",:0123456789.-eaxynN \xff'))
+    path = tmp_path_factory.mktemp("leaf") / "x"
+    path.write_bytes(bytes(text))
+    try:
+        x, y, names = read_leaf([path])
+    except BrokenFile:
+        return
+    assert x.shape == (len(y), 1, 28, 28) and len(names) == len(y) <= 3 and (y < 62).all()
+
+
+def test_the_counts_that_explain_each_other():
+    """What the loader says of LEAF's doubled images: one more for each writer but the first."""
+    said = [int(n.replace(",", "")) for n in re.findall(r"\d+,\d{3}", data.femnist.__doc__)]
+    images, writers, _, _, characters, doubled = said
+    assert images == characters + doubled and doubled == writers - 1 and characters == 697_932 + 116_323

@@ -1,0 +1,173 @@
+"""Models: sizes, body and head, stacks of clients, rows that do not see each other."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.func import grad
+
+from fedbook.federation import Rows
+from fedbook.learning.local import epochs, local_steps, sgd
+from fedbook.learning.models import MODELS, cross_entropy, model, stack
+from fedbook.learning.residual import Block
+from fedbook.partition import Partition
+from fedbook.randomness import stream
+
+DOUBLE = torch.float64
+DIGIT, MNIST, COLOUR = (1, 8, 8), (1, 28, 28), (3, 32, 32)
+
+COUNTS = [  # model, images, classes, parameters of the body and of the head
+    ("linear", MNIST, 10, 0, 7_850),
+    ("mlp", MNIST, 10, 50_240, 650),
+    ("mlp16", DIGIT, 10, 1_040, 170),  # the DP2-FedSAM specification's model for digits
+    ("mlp16", MNIST, 10, 12_560, 170),
+    ("mlp32", MNIST, 10, 25_120, 330),
+    ("mlp_fedavg", MNIST, 10, 197_200, 2_010),
+    ("cnn", MNIST, 10, 4_800, 15_690),
+    ("cnn_small", MNIST, 10, 3_456, 330),
+    ("cnn_fedavg", MNIST, 10, 1_658_240, 5_130),
+    ("cnn_dp2fedsam", COLOUR, 10, 666_112, 1_290),  # as the DP2-FedSAM paper prints them
+    ("cnn_dp2fedsam", MNIST, 10, 468_352, 1_290),
+    ("resnet18", COLOUR, 10, 11_168_832, 5_130),
+    ("resnet18_imagenet", COLOUR, 10, 11_176_512, 5_130),  # torchvision's with 10 outputs, as that paper prints them
+    ("resnet18_imagenet", (1, 28, 28), 62, 11_170_240, 31_806),  # grey FEMNIST with all its classes
+]
+
+
+@pytest.mark.parametrize(("name", "shape", "classes", "body", "head"), COUNTS)
+def test_parameter_counts(name, shape, classes, body, head):
+    net = model(name, shape, classes)
+    parts = net.split(dict(net.module.named_parameters()))
+    assert [sum(p.numel() for p in part.values()) for part in parts] == [body, head]
+    assert net.size == body + head
+    if shape != DIGIT and classes == 10:
+        assert f"{body:,} + {head:,}" in " ".join(model.__doc__.split())
+
+
+def test_torchvision_s_resnet_with_all_outputs():
+    assert model("resnet18_imagenet", (3, 224, 224), 1000).size == 11_689_512
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+@pytest.mark.parametrize("name", MODELS)
+def test_the_least_image_is_stated_exactly(name):
+    kind = MODELS[name]
+    for height, width in ((kind.side, kind.side), (kind.side, kind.side + 3), (kind.side + 1, kind.side)):
+        net = model(name, (2, height, width), 3)
+        assert net.module(torch.zeros(2, 2, height, width)).shape == (2, 3)
+    if kind.side > 1:
+        for small in ((2, kind.side - 1, 40), (2, 40, kind.side - 1)):
+            with pytest.raises(ValueError, match=f"^shape: got .*; allowed is images of at least {kind.side} x"):
+                model(name, small, 3)
+            with pytest.raises(RuntimeError):  # it would not work
+                kind.build(*small, 3)(torch.zeros(1, *small))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_body_and_head_make_the_model(name):
+    side = max(MODELS[name].side, 6)
+    net = model(name, (2, side, side), 3)
+    theta = net.init(stream(0, "init"), DOUBLE)
+    x = torch.from_numpy(stream(0, "x").normal(size=(4, 2, side, side)))
+    body, head = net.split(theta)
+    features = net.features(body, x)
+    weight, bias = (head[key] for key in net.head_names)
+    logits = net.apply(theta, x)
+    assert features.shape == (4, weight.shape[1]) and logits.shape == (4, 3)
+    assert torch.equal(net.classify(head, features), logits)
+    assert torch.allclose(features @ weight.T + bias, logits, rtol=0, atol=1e-12)
+    assert not list(net.module.buffers())  # no state but the parameters: nothing else could leave a client
+    inner = net.module[:-1](x.float())
+    assert (name == "linear") == torch.equal(inner, x.float().flatten(1))
+
+
+def toy(shape):
+    """Three clients with 3, 5 and 4 images."""
+    rng = stream(0, "toy")
+    split = Partition.from_lists([[0, 1, 2], [3, 4, 5, 6, 7], [8, 9, 10, 11]])
+    x, y = torch.from_numpy(rng.normal(size=(12, *shape))), torch.from_numpy(rng.integers(0, 3, 12))
+    return Rows({"x": x, "y": y}, split.table, split.sizes)
+
+
+def trained(net, data, how, chunk):
+    theta = stack([net.init(stream(0, "init", client=k), DOUBLE) for k in range(3)])
+    batches = epochs(data, [stream(0, "batches", 0, k) for k in range(3)], 1, 5)
+    carry, _ = local_steps(sgd(cross_entropy(net.apply), 0.1), {"theta": theta}, data, batches, how=how, chunk=chunk)
+    return carry["theta"]
+
+
+@pytest.mark.parametrize("name", ["cnn", "cnn_small", "cnn_fedavg", "cnn_dp2fedsam", "resnet18", "resnet18_imagenet"])
+def test_a_stack_of_clients_is_the_loop_in_any_chunks(name):
+    shape = (1, max(MODELS[name].side, 5), max(MODELS[name].side, 6))
+    net, data = model(name, shape, 3), toy(shape)
+    alone = trained(net, data, "loop", None)
+    assert all(bool((alone[key][0] != alone[key][1]).any()) for key in alone)
+    for chunk in (2,) if name.startswith("resnet") else (1, 2, 3):
+        together = trained(net, data, "vmap", chunk)
+        worst = max(float((alone[key] - together[key]).abs().max()) for key in alone)
+        assert worst < 1e-11, worst
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet18_imagenet"])
+def test_rows_do_not_see_each_other(name):
+    """With batch normalisation the answer to a row, and the gradient by it, depend on the rest of its batch."""
+    net = model(name, (1, 7, 9), 3)
+    theta = net.init(stream(0, "init"), DOUBLE)
+    x = torch.from_numpy(stream(0, "x").normal(size=(4, 1, 7, 9)))
+    whole = net.apply(theta, x)
+    assert torch.allclose(net.apply(theta, x[1:2]), whole[1:2], rtol=0, atol=1e-12)
+    by_rows = grad(lambda rows: net.apply(theta, rows)[1].sum())(x)
+    assert float(by_rows[1].abs().max()) > 1e-3 and not by_rows[[0, 2, 3]].any()
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "body", "units"),
+    [
+        ("resnet18", COLOUR, (512, 4, 4), 3), ("resnet18_imagenet", (3, 64, 96), (512, 2, 3), 3),
+        ("cnn_dp2fedsam", COLOUR, (256, 2, 2), 6), ("cnn_dp2fedsam", MNIST, (256, 1, 1), 6),
+        ("cnn_small", MNIST, (16, 2, 2), 4),
+    ],
+)  # fmt: skip
+def test_what_the_convolutions_leave_of_an_image(name, shape, body, units):
+    assert model(name, shape, 10).module[:-units](torch.zeros(1, *shape)).shape == (1, *body)
+
+
+def test_a_residual_block_by_hand():
+    block = Block(64, 128, 2).double()
+    x = torch.from_numpy(stream(0, "x").normal(size=(2, 64, 5, 6)))
+
+    def norm(v, layer):
+        """32 groups of channels, each of mean 0 and variance 1 within a row."""
+        grouped = v.view(len(v), 32, -1)
+        centred = grouped - grouped.mean(-1, keepdim=True)
+        scaled = (centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()).view(v.shape)
+        return scaled * layer.weight[:, None, None] + layer.bias[:, None, None]
+
+    for layer in block.modules():
+        if isinstance(layer, nn.GroupNorm):
+            nn.init.normal_(layer.weight), nn.init.normal_(layer.bias)
+    inner = norm(nn.functional.conv2d(x, block.first[0].weight, stride=2, padding=1), block.first[1]).clamp(min=0)
+    outer = norm(nn.functional.conv2d(inner, block.second[0].weight, padding=1), block.second[1])
+    past = norm(nn.functional.conv2d(x, block.shortcut[0].weight, stride=2), block.shortcut[1])
+    assert torch.allclose(block(x), (outer + past).clamp(min=0), rtol=0, atol=1e-10)
+    same = Block(64, 64, 1).double()
+    nn.init.zeros_(same.second[1].weight)
+    assert torch.equal(same(x), x.clamp(min=0))
+
+
+def test_he_s_initialisation():
+    theta = model("resnet18_imagenet", (3, 8, 8), 10).init(stream(3, "init"))
+    convolutions = [p for p in theta.values() if p.ndim == 4]
+    assert len(convolutions) == 20  # 17 of the depth (the linear layer is the 18th) and 3 projections
+    for p in convolutions:
+        wanted = math.sqrt(2 / (p.shape[0] * p.shape[2] * p.shape[3]))
+        assert abs(float(p.std()) / wanted - 1) < 5 / math.sqrt(2 * p.numel()) and abs(float(p.mean())) < wanted / 10
+    again = model("resnet18_imagenet", (3, 8, 8), 10).init(stream(3, "init"))
+    assert all(torch.equal(theta[key], again[key]) for key in theta)
+
+
+@pytest.mark.parametrize("name", ["resnet", "ResNet18", "", None, 3])
+def test_unknown_models_are_refused(name):
+    with pytest.raises((TypeError, ValueError), match="^model: got .*cnn_dp2fedsam.*resnet18_imagenet"):
+        model(name, MNIST, 10)
