@@ -88,7 +88,7 @@ class Config:
         arguments.real("lr_decay", self.lr_decay, maximum=1.0, above=0.0)
         arguments.real("momentum", self.momentum, 0.0, below=1.0)
         arguments.real("clip_norm", self.clip_norm, above=0.0, infinite=True)
-        arguments.real("epsilon", self.epsilon, 0.0, 1000.0)
+        arguments.real("epsilon", self.epsilon, 0.0, 100.0)
         arguments.real("delta", self.delta, 0.0, below=1.0)
         arguments.flag("swap_rates", self.swap_rates)
         arguments.one_of("sampling", self.sampling, ("poisson", "fixed"))
@@ -138,9 +138,9 @@ class Config:
             raise arguments.wrong(ValueError, "clip_norm", clip_norm, "a finite bound with a budget epsilon")
         if self.accountant == "paper":
             return replace(self, noise_multiplier=paper_sigma(self.epsilon, delta, self.client_rate, self.rounds).sigma)
-        word = self.sampler(num_clients).word
-        size = {"num_clients": num_clients} if word == "fixed" else {}
-        sigma = calibrate_sampled(self.epsilon, delta, self.client_rate, self.rounds, sampler=word, **size)
+        sigma = calibrate_sampled(
+            self.epsilon, delta, self.client_rate, self.rounds, sampler=self.sampler(num_clients).word
+        )
         return replace(self, noise_multiplier=sigma * sum_sensitivity(1.0, self.adjacency))
 
     @property

@@ -1,24 +1,26 @@
 """The privacy ledger: every noised release of a run is entered, and the run's one sound figure comes out.
 
-The figure is for the unit and adjacency of the releases, and for participation as it happened. It is
-``None`` (not private) as soon as something that depends on the protected data leaves without noise; what
-the noised releases alone would cost is then still shown, as ``epsilon_of_releases``.
+The figure is for the unit and adjacency of the releases. A release to everyone whose sampler is ``poisson`` or
+``fixed`` is accounted with the amplification that drawing a cohort in secret gives; a release recorded for
+listed clients without it, for participation as it happened. The figure is ``None`` (not private) as soon as
+something that depends on the protected data leaves without noise; what the noised releases alone would cost is
+then still shown, as ``epsilon_of_releases``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.privacy.gaussian import exact_epsilon, gaussian_rdp_epsilon
-from fedbook.privacy.release import TRUST, Release, words
+from fedbook.privacy.accountant import Draws, total_epsilon
+from fedbook.privacy.release import SAMPLERS, TRUST, Release, words
 
-ACCOUNTANT = "rdp-gaussian"
+SMALL_DELTA = 1e-5  # a second figure is given here: at 1/N, publishing one client's data at random would pass
 SEEDED = "drawn from a seed: not private from whoever knows the seed"
 UNSEEDED = "drawn from the operating system: nobody can repeat it"
 
@@ -57,8 +59,11 @@ class PrivacyLedger:
     def __init__(self, noise_seeded: bool = True):
         self.noise_seeded = arguments.flag("noise_seeded", noise_seeded)
         self._kinds: dict[Release, _Kind] = {}  # key: the release with count 1 and no round
+        self._draws: dict[tuple[str, float, float], int] = {}  # secret cohorts by sampler, rate and multiplier
+        self._latest: dict[tuple[str, float], tuple[int, float]] = {}  # the last one's round and multiplier
         self._in_clear: dict[str, None] = {}
         self._public: dict[str, None] = {}
+        self._stays: dict[str, None] = {}
 
     def record(self, release: Release, clients: Tensor | None = None) -> None:
         """Enter a release: of everyone's data, or only of the data of ``clients``.
@@ -66,10 +71,16 @@ class PrivacyLedger:
         ``clients`` says whose data (or whose records) this release depends on; the report takes the client
         with the most. It may be empty. Who takes part must not depend on the data.
 
+        Without ``clients`` the sampler of the release is accounted. Releases of one round with one sampler and
+        rate then share one cohort, so that their noise adds up before the sampling is counted; a release
+        without a round, and each of its ``count``, has a cohort of its own.
+
         Shapes: ``clients`` [m] different client numbers. Raises: TypeError, ValueError.
         """
         kind, members = self._checked(release, clients)
         self._kinds.setdefault(kind, _Kind()).add(release, members)
+        if members is None and _can_amplify(kind):
+            self._draw(release)
 
     def in_clear(self, what: str) -> None:
         """Declare something that depends on the protected data and leaves without noise: the run is not private."""
@@ -79,40 +90,62 @@ class PrivacyLedger:
         """Declare something the guarantee takes as known to all (the clients' sizes, who takes part, ...)."""
         self._public[words("what", what)] = None
 
+    def nothing_leaves(self, what: str) -> None:
+        """Declare that nothing that depends on the protected data leaves its client, and in words why.
+
+        Epsilon is then 0, unless a release is recorded or something leaves in clear. Raises: TypeError.
+        """
+        self._stays[words("what", what)] = None
+
     def would_exceed(self, release: Release, epsilon: float, delta: float, clients: Tensor | None = None) -> bool:
         """Whether recording ``release`` would leave the run without ``epsilon`` at ``delta``. Nothing is recorded.
 
         True in any case for a run with something in clear: no budget holds there. Raises: TypeError, ValueError.
         """
         epsilon = arguments.real("epsilon", epsilon, 0.0)
-        kind, members = self._checked(release, clients)
-        extra = _Kind()
-        extra.add(release, members)
-        mu = _largest_mu([*self._kinds.items(), (kind, extra)])
-        return bool(self._in_clear) or gaussian_rdp_epsilon(mu, delta)[0] > epsilon
+        delta = arguments.real("delta", delta, above=0.0, below=1.0)
+        self._checked(release, clients)
+        if self._in_clear:
+            return True
+        after = PrivacyLedger.from_state(self.state())
+        after.record(release, clients)
+        accounts = (after._epsilon(delta, accountant)[0] for accountant in ("rdp", "pld"))  # the cheap one first
+        return all(found > epsilon for found in accounts)
 
     def report(self, delta: float) -> dict[str, Any]:
         """The run's privacy record: plain values that JSON can hold (no infinity; None is "not private").
 
-        ``epsilon``: the whole run's figure by the Renyi accountant; ``epsilon_exact``: by the exact curve of
-        composed Gaussians, smaller and as valid. Both are None if anything is in clear, a release has no
-        noise, or nothing was recorded. ``sigma``: the noise multiplier, if all releases have the same.
+        ``epsilon``: the whole run's figure, the smallest of those that hold; ``accountant`` says which it is:
+        ``exact`` (closed form of composed Gaussians), ``pld`` (privacy loss distribution, Poisson cohorts) or
+        ``rdp`` (Renyi). ``epsilon_rdp``: the Renyi figure beside it, as valid, seldom smaller.
+        ``epsilon_without_amplification``: what holds against those who know who took part. All are None if
+        anything is in clear, a release has no noise, or nothing was recorded; ``..._of_releases`` leave out
+        what is in clear. ``at_smaller_delta``: the figure at 1e-5 too, if ``delta`` is larger. ``sigma``: the
+        noise multiplier, if all releases have the same.
 
         Raises: TypeError, ValueError.
         """
         delta = arguments.real("delta", delta, above=0.0, below=1.0)
         kinds = list(self._kinds)
-        mu = _largest_mu(self._kinds.items())
-        shown = _finite(gaussian_rdp_epsilon(mu, delta)[0]) if kinds else None
-        exact = _finite(exact_epsilon(mu, delta)) if kinds else None
-        why = self._why_not(shown)
+        shown, accountant = self._epsilon(delta) if kinds else (None, None)
+        renyi = self._epsilon(delta, "rdp")[0] if kinds else None
+        plain = self._epsilon(delta, amplified=False)[0] if kinds else None
+        stays = bool(self._stays) and not kinds and not self._in_clear
+        why = None if stays else self._why_not(shown)
+        smaller = None
+        if delta > SMALL_DELTA:
+            small = self._epsilon(SMALL_DELTA)[0] if kinds else None
+            whole = 0.0 if stays else None if why else small
+            smaller = {"delta": SMALL_DELTA, "epsilon": whole, "epsilon_of_releases": small}
         return {
-            "epsilon": None if why else shown,
-            "epsilon_exact": None if why else exact,
+            "epsilon": 0.0 if stays else None if why else shown,
+            "epsilon_rdp": 0.0 if stays else None if why else renyi,
+            "epsilon_without_amplification": 0.0 if stays else None if why else plain,
             "epsilon_of_releases": shown,
-            "epsilon_exact_of_releases": exact,
+            "epsilon_rdp_of_releases": renyi,
             "delta": delta,
-            "accountant": ACCOUNTANT if kinds else None,
+            "at_smaller_delta": smaller,
+            "accountant": accountant,
             "statement": f"not private: {why}" if why else self._promise(shown, delta),
             "unit": kinds[0].unit if kinds else None,
             "adjacency": kinds[0].adjacency if kinds else None,
@@ -123,6 +156,7 @@ class PrivacyLedger:
             "released": [_shown(kind, tally) for kind, tally in self._kinds.items()],
             "in_clear": list(self._in_clear),
             "assumed_public": list(self._public),
+            "nothing_leaves": list(self._stays),
             "not_counted": self._not_counted(),
             "conditions": self._conditions(),
         }
@@ -143,23 +177,34 @@ class PrivacyLedger:
             "noise_seeded": self.noise_seeded,
             "in_clear": list(self._in_clear),
             "assumed_public": list(self._public),
+            "nothing_leaves": list(self._stays),
             "kinds": kinds,
+            "draws": [[*draw, number] for draw, number in self._draws.items()],
+            "latest_draws": [[*draw, *latest] for draw, latest in self._latest.items()],
         }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> PrivacyLedger:
         """The ledger that gave :meth:`state`. Raises: KeyError, TypeError, ValueError for anything else."""
         ledger = cls(state["noise_seeded"])
-        for what in state["in_clear"]:
-            ledger.in_clear(what)
-        for what in state["assumed_public"]:
-            ledger.assume_public(what)
+        for declare, name in (
+            (ledger.in_clear, "in_clear"),
+            (ledger.assume_public, "assumed_public"),
+            (ledger.nothing_leaves, "nothing_leaves"),
+        ):
+            for what in state[name]:
+                declare(what)
         for entry in state["kinds"]:
             kind, _ = ledger._checked(Release(**entry["release"]), None)
             counts = [arguments.integer("counts", count, 1) for count in entry["counts"]]
             clients = dict(zip(entry["clients"], counts, strict=True))
             everyone = arguments.integer("everyone", entry["everyone"], 0)
             ledger._kinds[kind] = _Kind(everyone, clients, *entry["rounds"])
+        for *draw, number in state["draws"]:
+            ledger._draws[_checked_draw(*draw)] = arguments.integer("draws", number, 1)
+        for sampler, rate, t, multiplier in state["latest_draws"]:
+            key = _checked_draw(sampler, rate, multiplier)
+            ledger._latest[key[:2]] = arguments.integer("round", t, -1), key[2]
         return ledger
 
     def _checked(self, release: Release, clients: Tensor | None) -> tuple[Release, list[int] | None]:
@@ -179,6 +224,49 @@ class PrivacyLedger:
                 raise arguments.wrong(ValueError, "clients", members, "different numbers of at least 0")
         return replace(release, count=1, round=None), members
 
+    def _draw(self, release: Release) -> None:
+        """Count the secret cohort of ``release``: a new one, or that of its round with less noise than before."""
+        sampler, rate, z = release.sampler, release.rate, release.noise_multiplier
+        if release.round is None:
+            self._draws[sampler, rate, z] = self._draws.get((sampler, rate, z), 0) + release.count
+            return
+        cost = release.count * _inverse_square(z)
+        before, less = self._latest.get((sampler, rate), (None, None))
+        if before == release.round:
+            cost += _inverse_square(less)
+            self._draws[sampler, rate, less] -= 1
+            if not self._draws[sampler, rate, less]:
+                del self._draws[sampler, rate, less]
+        if before == release.round or release.count > 1:
+            z = 1 / math.sqrt(cost)
+        self._draws[sampler, rate, z] = self._draws.get((sampler, rate, z), 0) + 1
+        self._latest[sampler, rate] = release.round, z
+
+    def _epsilon(self, delta: float, accountant: str = "pld", amplified: bool = True) -> tuple[float | None, str]:
+        """The figure of all releases together (None if infinite), and what gave it.
+
+        The draws concern every client alike, so the client with the largest plain rest is the worst one.
+        """
+        amplified = amplified and not self._seen_who()
+        everyone, clients = 0.0, {}
+        for kind, tally in self._kinds.items():
+            cost = _inverse_square(kind.noise_multiplier)
+            if tally.everyone and not (amplified and _can_amplify(kind)):
+                everyone += tally.everyone * cost
+            for client, count in tally.clients.items():
+                clients[client] = clients.get(client, 0.0) + count * cost
+        mu = math.sqrt(everyone + max(clients.values(), default=0.0))
+        emptied = any(kind.adjacency == "zero_out" for kind in self._kinds)
+        draws = [Draws(*draw, number, emptied) for draw, number in sorted(self._draws.items())]
+        found, by = total_epsilon(tuple(draws) if amplified else (), mu, delta, accountant)
+        return (found, by) if math.isfinite(found) else (None, by)
+
+    def _seen_who(self) -> bool:
+        """Whether releases of this run show which clients took part, so that their cohorts are no secret."""
+        return any(
+            kind.unit == "client" and (kind.trust == "none" or tally.clients) for kind, tally in self._kinds.items()
+        )
+
     def _why_not(self, shown: float | None) -> str | None:
         """Why the run has no epsilon, or None if it has one."""
         if self._in_clear:
@@ -187,16 +275,27 @@ class PrivacyLedger:
             return "no noised release was recorded"
         return None if shown is not None else "a release has too little noise for a finite epsilon"
 
-    def _promise(self, epsilon: float, delta: float) -> str:
+    def _promise(self, epsilon: float | None, delta: float) -> str:
+        if not self._kinds:
+            return "nothing that depends on the protected data leaves its client: " + "; ".join(self._stays)
         kind = next(iter(self._kinds))
         how = {"add_remove": "added or removed", "replace_one": "replaced", "zero_out": "emptied"}[kind.adjacency]
         factor = f"exp({epsilon:.4g})"
         return f"one {kind.unit} {how} changes no probability by more than the factor {factor}, but for {delta:g}"
 
     def _not_counted(self) -> list[str]:
-        """What would make the figure smaller and is left out."""
-        sampled = sorted({(kind.sampler, kind.rate) for kind in self._kinds if kind.sampler != "none"})
-        return [f"amplification not counted: {sampler} sampling at rate {rate:g}" for sampler, rate in sampled]
+        """What would make the figure smaller and is left out, and why."""
+        found = set()
+        for kind, tally in self._kinds.items():
+            reasons = {"it is recorded for listed clients"} if tally.clients else set()
+            if tally.everyone and not _can_amplify(kind):
+                seen = kind.unit == "client" and kind.trust == "none"
+                reasons.add("each upload is seen" if seen else f"no bound for {kind.adjacency} neighbours")
+            elif tally.everyone and self._seen_who():
+                reasons.add("other releases show who took part")
+            if kind.sampler != "none" and kind.rate < 1:
+                found |= {f"amplification by {kind.sampler} sampling at rate {kind.rate:g}: {why}" for why in reasons}
+        return sorted(found)
 
     def _conditions(self) -> list[str]:
         """What the figure takes for granted."""
@@ -206,20 +305,39 @@ class PrivacyLedger:
             found.append("the rounding of floating-point noise tells nothing")
         if any(tally.clients for tally in self._kinds.values()):
             found.append("who took part was drawn without looking at the data; it may be known")
+        if self._draws and not self._seen_who():
+            ran = " and ".join(sorted({f"{sampler} at rate {rate:g}" for sampler, rate, _ in self._draws}))
+            found.append(f"the sampler that ran is the one accounted: {ran}, a fresh draw each time")
+            found.append(
+                "nobody who sees the releases knows who was drawn; a server that runs secure aggregation usually "
+                "does, and against it epsilon_without_amplification holds"
+            )
+        if any(sampler == "fixed" for sampler, _, _ in self._draws) and not self._seen_who():
+            found.append(
+                "clients carry nothing hidden from round to round: rounds with cohorts of fixed size are proved to "
+                "add up only then"
+            )
         return found
 
 
-def _largest_mu(kinds: Iterable[tuple[Release, _Kind]]) -> float:
-    """The total shift sqrt(sum count / z^2) of the client with the largest; infinite where noise is missing."""
-    everyone, clients = 0.0, {}
-    for kind, tally in kinds:
-        inverse = 1 / kind.noise_multiplier if kind.noise_multiplier > 0 else math.inf
-        cost = inverse * inverse
-        if tally.everyone:
-            everyone += tally.everyone * cost
-        for client, count in tally.clients.items():
-            clients[client] = clients.get(client, 0.0) + count * cost
-    return math.sqrt(everyone + max(clients.values(), default=0.0))
+def _can_amplify(kind: Release) -> bool:
+    """Whether a secret draw of the cohort makes this release cost less, by a bound that is proved."""
+    bound = {"poisson": ("add_remove", "zero_out"), "fixed": ("replace_one", "zero_out"), "none": ()}[kind.sampler]
+    seen = kind.unit == "client" and kind.trust == "none"
+    return kind.adjacency in bound and kind.rate < 1 and not seen
+
+
+def _checked_draw(sampler: str, rate: float, noise_multiplier: float) -> tuple[str, float, float]:
+    return (
+        arguments.one_of("sampler", sampler, set(SAMPLERS) - {"none"}),
+        arguments.real("rate", rate, above=0.0, below=1.0),
+        arguments.real("noise_multiplier", noise_multiplier, 0.0),
+    )
+
+
+def _inverse_square(noise_multiplier: float) -> float:
+    inverse = 1 / noise_multiplier if noise_multiplier > 0 else math.inf
+    return inverse * inverse
 
 
 def _shown(kind: Release, tally: _Kind) -> dict[str, Any]:
@@ -228,9 +346,5 @@ def _shown(kind: Release, tally: _Kind) -> dict[str, Any]:
     return entry | {"count": tally.most, "first_round": tally.first_round, "last_round": tally.last_round}
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _joined(words: Iterable[str]) -> str | None:
+def _joined(words: Any) -> str | None:
     return ", ".join(sorted(set(words))) or None

@@ -1,0 +1,314 @@
+"""Gaussian releases to random cohorts: their formulas, what a run of them costs, and the noise for a budget.
+
+``noise_multiplier`` is the standard deviation of the noise divided by the L2 sensitivity for the neighbours in
+question; ``rate`` is the share of units drawn in one round. Everything is float64, log is natural.
+
+All figures that count the sampling take for granted that nobody who sees the releases knows who was drawn,
+and that the sampler that ran is the one that is accounted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedbook import arguments
+from fedbook.privacy.accountant import Draws, total_epsilon
+from fedbook.privacy.gaussian import calibrate, gaussian_mu
+from fedbook.privacy.release import SAMPLERS
+
+ACCOUNTANTS = ("pld", "rdp")
+
+MOST_ORDERS = 10_000  # the largest order that smallest_paper_epsilon looks at
+
+
+def sampled_gaussian_rdp(order: int, noise_multiplier: float, rate: float, count: int = 1) -> float:
+    """Renyi divergence of ``count`` Gaussian sums over Poisson cohorts, one unit added or removed.
+
+    With r the rate, z the multiplier and a whole order a it is (count / (a-1)) log A, and
+
+        A = sum_k binomial(a, k) (1-r)^(a-k) r^k exp((k^2 - k) / (2 z^2)).
+
+    The binomial weights sum to one, so A - 1 is the same sum with exp(...) - 1: no difference is taken and
+    the smallest rates keep all digits. Rate 1 gives a / (2 z^2), order 2 gives log(1 + r^2 (exp(1/z^2) - 1)).
+
+    0 at rate 0, infinite without noise at any other. Raises: TypeError, ValueError.
+    Source: Mironov, Talwar, Zhang 2019, section 3.3, for DP2-FedSAM's sampled rounds.
+    """
+    order, noise_multiplier, rate = _checked(order, noise_multiplier, rate)
+    count = arguments.integer("count", count, 0)
+    if rate == 0 or count == 0:
+        return 0.0
+    cost = _inverse_square(noise_multiplier)
+    if math.isinf(cost * order * order):
+        return math.inf
+    if rate == 1:
+        return 0.5 * count * order * cost
+    k = np.arange(2, order + 1)
+    exponent = 0.5 * (k * k - k) * cost
+    terms = _log_weights(order, k, rate) + (order - k) * math.log1p(-rate) + _log_expm1(exponent)
+    return count * _log1p_sum(terms) / (order - 1)
+
+
+def sampled_epsilon(
+    noise_multiplier: float,
+    rate: float,
+    rounds: int,
+    delta: float,
+    sampler: str = "poisson",
+    accountant: str = "pld",
+) -> float:
+    """The epsilon at ``delta`` of ``rounds`` Gaussian releases, each to a fresh cohort drawn at ``rate``.
+
+    ``sampler``: ``poisson`` (each unit by itself; neighbours add or remove one), ``fixed`` (a cohort of fixed
+    size; neighbours replace one, so for sums clipped to C the multiplier is sigma / 2) or ``none`` (everybody,
+    whatever the rate). ``accountant``: ``pld`` is the figure to show, the smallest valid one: privacy loss
+    distribution for ``poisson``, Renyi for ``fixed``, the closed form for ``none`` and rate 1. ``rdp`` is the
+    Renyi figure on whole orders (2 to 256, 512, 1024; for ``fixed`` 2 to 64, 80, 96, 128, 192, 256, 512,
+    1024), or the one without amplification at its best real order if that is smaller.
+
+    0 for no rounds and for rate 0, infinite without noise. Raises: TypeError, ValueError.
+    Source: DP2-FedSAM, section 3.4 and Lemmas 2 to 4, with the accountants of :mod:`fedbook.privacy.accountant`.
+    """
+    noise_multiplier = arguments.real("noise_multiplier", noise_multiplier, 0.0)
+    rate = arguments.real("rate", rate, 0.0, 1.0)
+    rounds = arguments.integer("rounds", rounds, 0)
+    delta = arguments.real("delta", delta, above=0.0, below=1.0)
+    sampler = arguments.one_of("sampler", sampler, SAMPLERS)
+    accountant = arguments.one_of("accountant", accountant, ACCOUNTANTS)
+    if rounds == 0 or (rate == 0 and sampler != "none"):
+        return 0.0
+    if sampler == "none" or rate == 1:
+        return total_epsilon((), gaussian_mu(noise_multiplier, rounds), delta, accountant).epsilon
+    return total_epsilon((Draws(sampler, rate, noise_multiplier, rounds),), 0.0, delta, accountant).epsilon
+
+
+def calibrate_sampled(
+    epsilon: float, delta: float, rate: float, rounds: int, sampler: str = "poisson", accountant: str = "pld"
+) -> float:
+    """The noise multiplier whose :func:`sampled_epsilon` lies in (0.995 ``epsilon``, ``epsilon``], never above.
+
+    The search starts from the closed form without amplification, goes down by the Renyi figure and ends with
+    the figure asked for, 3 to 6 evaluations of it. Where that figure jumps past the interval (an epsilon that
+    a few cells of the grid decide) the result is the noise on the safe side of the jump.
+
+    Raises: TypeError, ValueError, also for ``delta`` of at least the chance to be drawn at all: there nothing
+    needs noise, and the promise is empty.
+    """
+    epsilon = arguments.real("epsilon", epsilon, maximum=100.0, above=0.0)
+    delta = arguments.real("delta", delta, above=0.0, below=1.0)
+    rate = arguments.real("rate", rate, maximum=1.0, above=0.0)
+    rounds = arguments.integer("rounds", rounds, 1)
+    sampler = arguments.one_of("sampler", sampler, SAMPLERS)
+    accountant = arguments.one_of("accountant", accountant, ACCOUNTANTS)
+    multiplier = calibrate(epsilon, delta, rounds, "exact" if accountant == "pld" else "rdp")
+    if sampler == "none" or rate == 1:
+        return multiplier
+    drawn = -math.expm1(rounds * math.log1p(-rate))
+    if delta >= drawn:
+        allowed = (
+            f"less than {drawn:.3g}, the chance to be drawn at all (else no noise is needed, and nothing promised)"
+        )
+        raise arguments.wrong(ValueError, "delta", delta, allowed)
+    multiplier *= 1 + 1e-12  # the sum over rounds is rounded in another order
+    stages = ("rdp", "pld") if (sampler, accountant) == ("poisson", "pld") else (accountant,)
+    for stage in stages:
+
+        def shown(z: float, stage: str = stage) -> float:
+            return sampled_epsilon(z, rate, rounds, delta, sampler, stage)
+
+        multiplier = _least_noise(shown, epsilon, multiplier)
+    return multiplier
+
+
+def without_replacement_rdp(order: int, noise_multiplier: float, rate: float) -> float:
+    """Renyi bound of one Gaussian sum over a cohort of fixed size drawn without replacement.
+
+    With rho(l) = l / (2 z^2), the Gaussian's own curve, it is (1/(a-1)) log(1 + sum_{l=2..a} r^l binomial(a, l) g(l)),
+
+        g(2) = min(4 (exp(rho(2)) - 1), 2 exp(rho(2))),   g(l) = 2 exp((l - 1) rho(l)) from l = 3 on.
+
+    It is proved for neighbours that differ by replacing one unit, and z belongs to their sensitivity: for a
+    sum of rows clipped to C with noise of standard deviation sigma C call it with sigma / 2. The paper calls
+    it with sigma, and so claims twice the noise it has. A bound, not the value: it does not fall to 0 as the
+    noise grows (:func:`without_replacement_floor`).
+
+    0 at rate 0, infinite without noise at any other. Raises: TypeError, ValueError.
+    Source: DP2-FedSAM, Lemma 4; Wang, Balle, Kasiviswanathan 2019, theorem 9.
+    """
+    order, noise_multiplier, rate = _checked(order, noise_multiplier, rate)
+    if rate == 0:
+        return 0.0
+    cost = _inverse_square(noise_multiplier)
+    if math.isinf(cost * order * order):
+        return math.inf
+    l = np.arange(2, order + 1)  # noqa: E741
+    growth = math.log(2) + 0.5 * (l - 1) * l * cost
+    growth[0] = min(math.log(4) + float(_log_expm1(np.array(cost))), math.log(2) + cost)  # rho(2) = 1 / z^2
+    return _log1p_sum(_log_weights(order, l, rate) + growth) / (order - 1)
+
+
+def without_replacement_floor(order: int, rate: float) -> float:
+    """What :func:`without_replacement_rdp` tends to as the noise grows: no amount of it does better.
+
+    1/(a-1) log(1 + 2 ((1+r)^a - 1 - a r - binomial(a, 2) r^2)). Raises: TypeError, ValueError.
+    """
+    order, _, rate = _checked(order, 1.0, rate)
+    if rate == 0 or order == 2:
+        return 0.0
+    return _log1p_sum(math.log(2) + _log_weights(order, np.arange(3, order + 1), rate)) / (order - 1)
+
+
+def shortcut_rdp(order: float, noise_multiplier: float, rate: float) -> tuple[float, bool]:
+    """DP2-FedSAM's short form 3.5 r^2 a / sigma^2 of Lemma 4, and whether its conditions hold.
+
+    They are sigma^2 >= 0.7 and a <= 1 + (2/3) sigma^2 log(1 / (r a (1 + sigma^2))), with sigma the multiplier
+    (the factor psi^2 that the paper prints belongs to an absolute sigma). Where they fail the value is no bound.
+
+    Raises: TypeError, ValueError. Source: DP2-FedSAM, Lemma 4 (second part) and equation (24).
+    """
+    order = arguments.real("order", order, above=1.0)
+    sigma = arguments.real("noise_multiplier", noise_multiplier, above=0.0)
+    rate = arguments.real("rate", rate, 0.0, 1.0)
+    if rate == 0:
+        return 0.0, sigma * sigma >= 0.7
+    variance = sigma * sigma
+    limit = 1 - 2 / 3 * variance * (math.log(rate) + math.log(order) + math.log1p(variance))
+    return 3.5 * rate * rate * order * _inverse_square(sigma), variance >= 0.7 and order <= limit
+
+
+@dataclass(frozen=True)
+class PaperSigma:
+    """What Theorem 2 asks for: ``sigma`` of (26), the ``order`` it fixes, and whether (24)'s condition ``holds`` there.
+
+    ``best_sigma`` and ``best_order``: the least sigma that (24) and (25) would allow at the best real order.
+    """
+
+    sigma: float
+    order: float
+    holds: bool
+    best_sigma: float
+    best_order: float
+
+
+def paper_sigma(epsilon: float, delta: float, rate: float, rounds: int) -> PaperSigma:
+    """The noise multiplier of DP2-FedSAM's Theorem 2, for the record: without ``holds`` it proves nothing.
+
+    With L = log(1/delta): sigma^2 = 7 r^2 T (epsilon + 2 L) / epsilon^2 at the order 1 + 2 L / epsilon. With
+    a = 3.5 r^2 T / sigma^2 the best order is 1 + sqrt(L / a) and epsilon = a + 2 sqrt(a L), so that
+
+        best_sigma^2 = 3.5 r^2 T (2 L + epsilon + 2 sqrt(L (L + epsilon))) / epsilon^2.
+
+    Raises: TypeError, ValueError (epsilon of 2 L and more too: the theorem leaves it out).
+    Source: DP2-FedSAM, Theorem 2, equations (24) to (26).
+    """
+    delta = arguments.real("delta", delta, above=0.0, below=1.0)
+    log_inverse = -math.log(delta)
+    epsilon = arguments.real("epsilon", epsilon, above=0.0, below=2 * log_inverse)
+    rate = arguments.real("rate", rate, maximum=1.0, above=0.0)
+    rounds = arguments.integer("rounds", rounds, 1)
+    spread = rate * math.sqrt(rounds) / epsilon
+    sigma = spread * math.sqrt(7 * (epsilon + 2 * log_inverse))
+    order = 1 + 2 * log_inverse / epsilon
+    best = spread * math.sqrt(3.5) * (math.sqrt(log_inverse + epsilon) + math.sqrt(log_inverse))
+    best_order = 1 + math.sqrt(log_inverse / 3.5) * best / (rate * math.sqrt(rounds))
+    return PaperSigma(sigma, order, shortcut_rdp(order, sigma, rate)[1], best, best_order)
+
+
+def smallest_paper_epsilon(delta: float, rate: float, rounds: int) -> float:
+    """The smallest epsilon that (24) and (25) certify with any sigma and whole order that meet their conditions.
+
+    For a given order the condition holds on an interval of sigma, and the largest sigma in it is the best.
+    Infinite where no order of at least 2 meets it. Raises: TypeError, ValueError. Source: DP2-FedSAM, (24), (25).
+    """
+    delta = arguments.real("delta", delta, above=0.0, below=1.0)
+    rate = arguments.real("rate", rate, maximum=1.0, above=0.0)
+    rounds = arguments.integer("rounds", rounds, 1)
+    order = np.arange(2.0, MOST_ORDERS + 1)
+
+    def slack(variance: np.ndarray) -> np.ndarray:
+        return 1 - 2 / 3 * variance * np.log(rate * order * (1 + variance)) - order
+
+    # x log(1 / (c (1 + x))) rises, then falls: first its top (where log(c (1+x)) = -x/(1+x)), then its right end
+    low, high = np.zeros_like(order), np.maximum(1 / (rate * order) - 1, 0.0)
+    for _ in range(80):
+        middle = 0.5 * (low + high)
+        rising = np.log(rate * order * (1 + middle)) + middle / (1 + middle) < 0
+        low, high = np.where(rising, middle, low), np.where(rising, high, middle)
+    low, high = np.maximum(low, 0.7), np.maximum(1 / (rate * order) - 1, 0.7)
+    good = slack(low) >= 0
+    if not good.any():
+        return math.inf
+    for _ in range(80):
+        middle = 0.5 * (low + high)
+        holds = slack(middle) >= 0
+        low, high = np.where(holds, middle, low), np.where(holds, high, middle)
+    found = 3.5 * rate * rate * rounds * order / low - math.log(delta) / (order - 1)
+    return float(found[good].min())
+
+
+def _least_noise(shown: Callable[[float], float], epsilon: float, enough: float) -> float:
+    """A multiplier with ``shown`` in (0.995 epsilon, epsilon], below ``enough``, where ``shown`` is within epsilon.
+
+    False position on logarithms (epsilon falls about like a power of the noise), halving where that stalls.
+    """
+    aim = math.log(0.9975 * epsilon)
+    high, above = math.log(enough), _log(shown(enough)) - aim
+    low, below, step = -math.inf, math.inf, 0.0
+    for turn in range(60):
+        if above > math.log(0.995 * epsilon) - aim:
+            break
+        if math.isinf(low):  # no lower end yet: go down, ever faster
+            step = max(2 * step, min(-above, 1.0))
+            middle = high - step
+        elif turn % 3 == 2 or math.isinf(below) or math.isinf(above):
+            middle = 0.5 * (low + high)
+        else:
+            middle = low + (high - low) * below / (below - above)
+        if not low < middle < high:
+            break
+        found = shown(math.exp(middle))
+        if found <= epsilon:
+            high, above = middle, _log(found) - aim
+        else:
+            low, below = middle, _log(found) - aim
+    return math.exp(high) if math.exp(high) < enough else enough
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value > 0 else -math.inf
+
+
+def _checked(order: int, noise_multiplier: float, rate: float) -> tuple[int, float, float]:
+    order = arguments.integer("order", order, 2)
+    noise_multiplier = arguments.real("noise_multiplier", noise_multiplier, 0.0)
+    return order, noise_multiplier, arguments.real("rate", rate, 0.0, 1.0)
+
+
+def _inverse_square(noise_multiplier: float) -> float:
+    """1 / z^2, infinite for 0 and where it overflows."""
+    inverse = 1 / noise_multiplier if noise_multiplier > 0 else math.inf
+    return inverse * inverse
+
+
+def _log_weights(order: int, k: np.ndarray, rate: float) -> np.ndarray:
+    """log(binomial(order, k) rate^k)."""
+    from scipy.special import gammaln
+
+    return gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1) + k * math.log(rate)
+
+
+def _log_expm1(x: np.ndarray) -> np.ndarray:
+    """log(exp(x) - 1) for x >= 0, without overflow; minus infinity at 0."""
+    with np.errstate(divide="ignore"):
+        return x + np.log(-np.expm1(-x))
+
+
+def _log1p_sum(terms: np.ndarray) -> float:
+    """log(1 + sum of exp(terms))."""
+    from scipy.special import logsumexp
+
+    return float(np.logaddexp(0.0, logsumexp(terms)))
