@@ -119,6 +119,13 @@ def _read(name: str, value: Any, defaults: Mapping[str, Any]) -> Any:
         raise ValueError(f"--set {name}: got {value!r}; allowed is {word}") from None
 
 
+def _read_all(name: str, values: Sequence[Any], paper: Paper) -> list[Any]:
+    """The values of one axis, read by the type of the setting: a stored table then holds numbers, not texts."""
+    if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+        raise arguments.wrong(ValueError, name, values, "a non-empty list of values")
+    return [_read(name, value, paper.defaults()) for value in values]
+
+
 def result(rounds: Rounds, plan: Plan, seconds: float, slot: int = 0) -> dict[str, Any]:
     """The record of a finished run of one seed, ready for JSON: the last metrics, bytes, privacy."""
     last = next((r for r in reversed(rounds.history) if r.metrics), None)
@@ -186,11 +193,14 @@ def compare(
     count = arguments.integer("seeds", seeds, 1, 1000)
     if isinstance(methods, str) or not isinstance(methods, Sequence) or not methods:
         raise arguments.wrong(TypeError, "methods", methods, "a non-empty list of words")
-    twice = sorted(set(vary or {}) & set(tune or {}))
+    vary, tune = (
+        {name: _read_all(name, values, paper) for name, values in (axes or {}).items()} for axes in (vary, tune)
+    )
+    twice = sorted(set(vary) & set(tune))
     if twice:
         raise arguments.wrong(ValueError, "tune", twice, "settings that the table does not vary")
     cells = []
-    for varied in grid(vary or {}):
+    for varied in grid(vary):
         for method in methods:
             base = dict(changes or {}) | varied
             shorter = base | dict(tune_changes or {})
@@ -212,7 +222,7 @@ def compare(
             "paper": paper.name, "problem": used.problem, "profile": profile, "metric": paper.metric,
             "settings": used.settings(), "seeds": count, "device": used.device,
             "torch": torch.__version__.split("+")[0], "commit": commit(),
-            "tuning": {"grid": dict(tune or {}), "changes": dict(tune_changes or {}), "seeds": [1000, 1001]},
+            "tuning": {"grid": tune, "changes": dict(tune_changes or {}), "seeds": [1000, 1001]},
             "cells": cells,
         }
     )  # fmt: skip

@@ -104,7 +104,7 @@ def test_compare_prints_and_writes_the_table(capsys, tmp_path):
     )
     for cell in table["cells"]:
         assert [run["seed"] for run in cell["runs"]] == [0, 1] and [entry["settings"] for entry in cell["tried"]] == [
-            {"lr": "0.01"}, {"lr": "0.1"},
+            {"lr": 0.01}, {"lr": 0.1},  # numbers, not the texts of the command line
         ]  # fmt: skip
         assert cell["tuned"] == max(cell["tried"], key=lambda entry: entry["mean"])["settings"]
     assert any(line.split()[:2] == ["local", "partition=classes"] for line in out[:-1])

@@ -413,17 +413,22 @@ def _no_loss(theta: Parameters) -> Tensor:
     return first.new_full((len(first),), math.nan)
 
 
+def problem_of(problem: str, settings: Mapping[str, Any], seeds: Sequence[int], device: str) -> PersonalProblem:
+    """The images and splits that the settings name (those of PersonalSettings; others are ignored)."""
+    own = PersonalSettings(**{f.name: settings[f.name] for f in fields(PersonalSettings)})
+    return personal_problem(problem, own, seeds, device)
+
+
 def build(
     method: str, problem: str, settings: Mapping[str, Any], seeds: Sequence[int], device: str, **options: Any
 ) -> Rounds:
     """The run that the settings name (fields of Config and of PersonalSettings)."""
-    chosen = {kind: kind(**{f.name: settings[f.name] for f in fields(kind)}) for kind in (Config, PersonalSettings)}
-    config: Config = chosen[Config]
+    config = Config(**{f.name: settings[f.name] for f in fields(Config)})
     clients = settings["clients"]
     private = METHODS[method].private
     if private:
         config = config.with_noise(clients)
-    images = personal_problem(problem, chosen[PersonalSettings], seeds, device)
+    images = problem_of(problem, settings, seeds, device)
     algorithm = DP2FedSAM(config, images.model, method)
     if METHODS[method].shared == "nothing":  # a checkpoint holds every client's model: not after each round
         options.setdefault("save_every", max(1, config.rounds // 5))
