@@ -106,6 +106,11 @@ CHAPTERS: tuple[Chapter, ...] = (
         citation="Z. Zhang, Y. Guo, Y. Gong. DP2-FedSAM: Enhancing Differentially Private Federated Learning Through "
         "Personalized Sharpness-Aware Minimization.",
         claim="Sharing only the body and seeking flat minima loses less accuracy to clipping and noise.",
+        ready=True,
+        parameters=_sizes(
+            quick={"rounds": 4, "repetitions": 2, "audit_runs": 100, "federations": 300},
+            paper={"repetitions": 10, "audit_runs": 10_000},
+        ),
     ),
     Chapter(
         number=5,

@@ -99,8 +99,8 @@ def draw_wells(axes: Sequence[Axes], noise: Sequence[float], radius: float) -> s
         path = chapter04_sam.valley_path(start, q)
         axes[1].plot(path[:, 0], path[:, 1], label=label, markevery=40, **series(i))
         ends.append(f"{label} ends at sharpness {1 + float(path[-1, 1]) ** 2:.2f}")
-    axes[1].set(xlabel="$u$", ylabel="$v$", title=r"$\frac{1}{2}(1+v^2)u^2$: every point of $u=0$ is a minimum")
-    axes[1].legend(fontsize="small", loc="upper right")
+    axes[1].set(xlabel="$u$", ylabel="$v$", title=r"$(1+v^2)u^2/2$: all of $u=0$ is minimal")
+    axes[1].legend(fontsize="small", loc="lower right")
     wins = chapter04_sam.flat_wins(wells)
     return f"The flat well is the better place from noise {wins:.3f} on. In the valley {'; '.join(ends)}."
 

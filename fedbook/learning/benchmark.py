@@ -1,9 +1,9 @@
 """Measures the three ways to train a cohort locally and writes the committed choice table.
 
-``python -m fedbook.learning.benchmark [--write]``: each client takes 5 SGD steps of batch 10 on 28x28 images.
-"modules" is the plain loop that everybody writes first (one nn.Module and torch.optim.SGD a client), "loop" is
-ours over clients, "vmap" the vectorised step. The ways alternate within a repetition, so that a busy machine
-disturbs them alike; the median counts, in milliseconds a round.
+``python -m fedbook.learning.benchmark [--write] [--kinds mlp16,cnn_small]`` (other kinds keep their rows): each
+client takes 5 SGD steps of batch 10 on 28x28 images. "modules" is the plain loop that everybody writes first (one
+nn.Module and torch.optim.SGD a client), "loop" is ours over clients, "vmap" the vectorised step. The ways alternate
+within a repetition, so that a busy machine disturbs them alike; the median counts, in milliseconds a round.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -22,7 +22,8 @@ from fedbook.learning.local import Batches, epochs, local_steps, sgd
 from fedbook.learning.models import Model, cross_entropy, model, stack
 from fedbook.randomness import normal, stream
 
-CLIENTS, KINDS, CHUNKS, SAMPLES, BATCH = (10, 50, 100, 1000), ("linear", "mlp", "cnn"), (20, 50, 200, 1000), 50, 10
+CLIENTS, CHUNKS, SAMPLES, BATCH = (10, 50, 100, 1000), (20, 50, 200, 1000), 50, 10
+KINDS = ("linear", "mlp", "cnn", "mlp16", "mlp32", "cnn_small")
 
 
 def setting(kind: str, clients: int, device: str) -> tuple[Model, dict, Rows, Batches]:
@@ -75,10 +76,10 @@ def measure(functions: dict[str, Callable[[], object]], repeats: int, device: st
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def table(device: str = "cpu") -> list[dict]:
+def table(device: str = "cpu", kinds: Sequence[str] = KINDS) -> list[dict]:
     """One row for each kind and number of clients."""
     rows = []
-    for kind in KINDS:
+    for kind in kinds:
         for clients in CLIENTS:
             found = measure(ways(*setting(kind, clients, device)), 2 if clients == 1000 else 5, device)
             rows.append({"kind": kind, "clients": clients, "ms": {name: round(ms, 2) for name, ms in found.items()}})
@@ -89,7 +90,7 @@ def table(device: str = "cpu") -> list[dict]:
 def choices(rows: list[dict]) -> dict[str, list]:
     """For each kind the one way (how, chunk) whose worst ratio to the best way, over the cohort sizes, is smallest."""
     found: dict[str, list] = {}
-    for kind in KINDS:
+    for kind in dict.fromkeys(row["kind"] for row in rows):
         own = [row["ms"] for row in rows if row["kind"] == kind]
         candidates = [way for way in own[0] if way != "modules"]
         worst = {way: max(ms[way] / min(ms[c] for c in candidates) for ms in own) for way in candidates}
@@ -138,6 +139,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write choices.json of this checkout")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--cost", metavar="FILE", help="measure whole rounds by clients and cohort instead, store them")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="models to measure, comma-separated")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.cost:
@@ -149,13 +151,15 @@ def main() -> None:
         return
     names = ["modules", "loop", *(f"vmap {chunk}" for chunk in CHUNKS)]
     print(f"{'kind':7} {'clients':>7} " + " ".join(f"{name:>9}" for name in names) + "   milliseconds")
-    rows = table(options.device)
+    rows = table(options.device, options.kinds.split(","))
     chosen = choices(rows)
     print(summary(rows, chosen))
     if options.write:
         path = Path(__file__).with_name("choices.json")
         known = json.loads(path.read_text()) if path.exists() else {}
-        known.setdefault("choice", {})[options.device] = chosen
+        kept = known.get("measured", {}).get(options.device, {}).get("rows", [])
+        rows = [row for row in kept if row["kind"] not in chosen] + rows
+        known.setdefault("choice", {}).setdefault(options.device, {}).update(chosen)
         known.setdefault("measured", {})[options.device] = {"torch": torch.__version__.split("+")[0], "rows": rows}
         path.write_text(json.dumps(known, indent=1) + "\n")
 

@@ -23,13 +23,26 @@ from fedbook.privacy.mechanisms import (
     sum_sensitivity,
 )
 from fedbook.privacy.release import Release
+from fedbook.privacy.sampled import (
+    PaperSigma,
+    calibrate_sampled,
+    paper_sigma,
+    sampled_epsilon,
+    sampled_gaussian_rdp,
+    shortcut_rdp,
+    smallest_paper_epsilon,
+    without_replacement_floor,
+    without_replacement_rdp,
+)
 
 __all__ = [
     "ClientGaussian",
     "Clip",
+    "PaperSigma",
     "PrivacyLedger",
     "Release",
     "calibrate",
+    "calibrate_sampled",
     "clip",
     "exact_epsilon",
     "gaussian_delta",
@@ -38,10 +51,17 @@ __all__ = [
     "gaussian_noise",
     "gaussian_rdp",
     "gaussian_rdp_epsilon",
+    "paper_sigma",
     "privacy_loss_curve",
     "randomised_response_epsilon",
     "rdp_to_epsilon",
     "release_sum",
     "row_norm",
+    "sampled_epsilon",
+    "sampled_gaussian_rdp",
+    "shortcut_rdp",
+    "smallest_paper_epsilon",
     "sum_sensitivity",
+    "without_replacement_floor",
+    "without_replacement_rdp",
 ]

@@ -14,7 +14,7 @@ seconds and 300 MB a call on one core, mostly a tenth of it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ POISSON_ORDERS = (*range(2, 257), 512, 1024)
 FIXED_ORDERS = (*range(2, 65), 80, 96, 128, 192, 256, 512, 1024)  # dp-accounting needs order^2 steps for each
 DETAILED = (1e-6, 1e6)  # outside it the first two figures will do
 STEP = 0.05  # of the grid, in standard deviations of the privacy loss of one draw: errs by about 4e-4 of epsilon
+READABLE = 600.0  # above it exp(-epsilon) of dp-accounting's sums loses its digits
 SINGLE_CELLS, TOTAL_CELLS = 2**16, 2**19
 MOST_KINDS = 8  # each needs its own grid
 ROUNDING = 1e-15  # of delta, for each draw: about 20 times what Fourier transforms were seen to lose
@@ -38,7 +39,11 @@ class Draws:
     ``sampler``: ``poisson`` or ``fixed``, at ``rate`` below 1. ``noise_multiplier``: relative to the L2
     sensitivity of the neighbours in question. ``emptied``: for ``fixed``, neighbours empty one unit instead
     of replacing it. The bound for such cohorts also compares with cohorts that hold another unit in its
-    place, twice as far away, so it is then taken at half the multiplier.
+    place, twice as far away, so it is then taken at half the multiplier. ``shared``: several releases were put
+    together that may have had one cohort or one each. For Poisson the Renyi curve of one cohort holds in both
+    cases (its terms exp((k^2 - k) / 2z^2) all grow with k, so the mean of their product is no less than the
+    product of their means), the loss distribution need not; for ``fixed`` neither is proved, and the draw is
+    not counted.
     """
 
     sampler: str
@@ -46,6 +51,7 @@ class Draws:
     noise_multiplier: float
     number: int
     emptied: bool = False
+    shared: bool = False
 
 
 class Figure(NamedTuple):
@@ -53,6 +59,12 @@ class Figure(NamedTuple):
 
     epsilon: float
     accountant: str
+
+
+def inverse_square(noise_multiplier: float) -> float:
+    """1 / z^2, what a plain release adds to mu^2; infinite without noise and where it overflows."""
+    inverse = 1 / noise_multiplier if noise_multiplier > 0 else math.inf
+    return inverse * inverse
 
 
 @lru_cache(maxsize=4096)
@@ -63,7 +75,7 @@ def total_epsilon(draws: tuple[Draws, ...], mu: float, delta: float, accountant:
     smaller). ``pld``: the figure to show, the smallest of all three. The arguments are taken as checked.
     Source: Mironov, Talwar, Zhang 2019; Wang, Balle, Kasiviswanathan 2019, theorem 27; Doroshenko et al. 2022.
     """
-    everybody = math.sqrt(mu * mu + sum(draw.number * _cost(draw) for draw in draws))
+    everybody = math.sqrt(mu * mu + sum(draw.number * inverse_square(draw.noise_multiplier) for draw in draws))
     renyi = Figure(gaussian_rdp_epsilon(everybody, delta)[0], "rdp")
     if draws and math.isfinite(everybody):
         renyi = min(renyi, Figure(_renyi_epsilon(draws, mu, delta), "rdp"))
@@ -71,17 +83,14 @@ def total_epsilon(draws: tuple[Draws, ...], mu: float, delta: float, accountant:
         return renyi
     shown = min(Figure(exact_epsilon(everybody, delta), "exact"), renyi)
     spare = ROUNDING * (10 + sum(draw.number for draw in draws))
-    poisson = draws and len(draws) <= MOST_KINDS and all(draw.sampler == "poisson" for draw in draws)
-    if poisson and DETAILED[0] < shown.epsilon <= DETAILED[1] and 10 * spare <= delta:
+    poisson = all(draw.sampler == "poisson" and not draw.shared for draw in draws)
+    if poisson and 1 <= len(draws) <= MOST_KINDS and DETAILED[0] < shown.epsilon <= DETAILED[1] and 10 * spare <= delta:
         distribution = _loss_distribution(draws, mu)
-        with np.errstate(over="ignore"):  # beyond a loss of about 700 the answer is infinity, and not taken
-            shown = min(shown, Figure(float(distribution.get_epsilon_for_delta(delta - spare)), "pld"))
+        with np.errstate(over="ignore"):
+            found = float(distribution.get_epsilon_for_delta(delta - spare))
+        if found <= READABLE:
+            shown = min(shown, Figure(found, "pld"))
     return shown
-
-
-def _cost(draw: Draws) -> float:
-    inverse = 1 / draw.noise_multiplier if draw.noise_multiplier > 0 else math.inf
-    return inverse * inverse
 
 
 def _renyi_epsilon(draws: tuple[Draws, ...], mu: float, delta: float) -> float:
@@ -90,20 +99,21 @@ def _renyi_epsilon(draws: tuple[Draws, ...], mu: float, delta: float) -> float:
     a = np.array(orders, dtype=np.float64)
     rdp = 0.5 * a * mu * mu
     for draw in draws:
-        rdp = rdp + draw.number * _curve(draw.sampler, draw.rate, draw.noise_multiplier, draw.emptied, orders)
+        rdp = rdp + draw.number * _curve(replace(draw, number=1), orders)
     found = rdp + np.log1p(-1 / a) - (math.log(delta) + np.log(a)) / (a - 1)
     return max(0.0, float(found.min()))
 
 
 @lru_cache(maxsize=4096)
-def _curve(sampler: str, rate: float, noise_multiplier: float, emptied: bool, orders: tuple[int, ...]) -> np.ndarray:
+def _curve(draw: Draws, orders: tuple[int, ...]) -> np.ndarray:
     """The Renyi curve of one draw; never above that of the plain Gaussian. Shapes: [orders]."""
-    if sampler == "poisson":
-        return _poisson_curve(rate, noise_multiplier, orders)
-    plain = 0.5 * np.array(orders) / noise_multiplier / noise_multiplier
-    if noise_multiplier < 0.01:  # nothing to gain, and numbers that overflow
+    z = draw.noise_multiplier
+    if draw.sampler == "poisson":
+        return _poisson_curve(draw.rate, z, orders)
+    plain = 0.5 * np.array(orders) / z / z
+    if draw.shared or z < 0.01:  # with so little noise there is nothing to gain, and numbers overflow
         return plain
-    return np.minimum(plain, _fixed_curve(rate, noise_multiplier / (2 if emptied else 1), orders))
+    return np.minimum(plain, _fixed_curve(draw.rate, z / 2 if draw.emptied else z, orders))
 
 
 def _poisson_curve(rate: float, noise_multiplier: float, orders: tuple[int, ...]) -> np.ndarray:
@@ -150,15 +160,23 @@ def _fixed_curve(rate: float, noise_multiplier: float, orders: tuple[int, ...]) 
 @lru_cache(maxsize=4)
 def _loss_distribution(draws: tuple[Draws, ...], mu: float):
     """dp-accounting's privacy loss distribution of everything, for one unit added or removed, rounded up."""
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    step, total = _grid(draws, mu), None
-    parts = [(draw.noise_multiplier, draw.rate, draw.number) for draw in draws]
-    for multiplier, rate, number in [*parts, (1 / mu, 1.0, 1)] if mu > 0 else parts:
-        one = pld.from_gaussian_mechanism(multiplier, value_discretization_interval=step, sampling_prob=rate)
-        many = _self_composed(one, number)
-        total = many if total is None else total.compose(many)
+    step = _grid(draws, mu)
+    parts = [_self_composed(_one_loss(draw.noise_multiplier, draw.rate, step), draw.number) for draw in draws]
+    if mu > 0:
+        parts.append(_one_loss(1 / mu, 1.0, step))
+    total = parts[0]
+    for part in parts[1:]:
+        total = total.compose(part)
     return total
+
+
+@lru_cache(maxsize=MOST_KINDS)
+def _one_loss(noise_multiplier: float, rate: float, step: float):
+    from dp_accounting.pld import privacy_loss_distribution
+
+    return privacy_loss_distribution.from_gaussian_mechanism(
+        noise_multiplier, value_discretization_interval=step, sampling_prob=rate
+    )
 
 
 def _self_composed(one, number: int):
@@ -175,9 +193,9 @@ def _grid(draws: tuple[Draws, ...], mu: float) -> float:
     A draw's loss has about the variance rho(2). Rounding adds about step^2 / 6 to the variance of each.
     dp-accounting cuts one loss where the noise is beyond 10 standard deviations.
     """
-    variance, number, widest = mu * mu, 1, 0.5 * mu * mu + 20 * mu
+    variance, number, widest = mu * mu, int(mu > 0), 0.5 * mu * mu + 20 * mu
     for draw in draws:
-        cost, rate = _cost(draw), draw.rate
+        cost, rate = inverse_square(draw.noise_multiplier), draw.rate
         variance += draw.number * float(_poisson_curve(rate, draw.noise_multiplier, (2,))[0])
         number += draw.number
         largest = np.logaddexp(math.log1p(-rate), math.log(rate) + 0.5 * cost + 10 * math.sqrt(cost))

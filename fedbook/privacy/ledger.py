@@ -10,15 +10,16 @@ then still shown, as ``epsilon_of_releases``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.privacy.accountant import Draws, total_epsilon
-from fedbook.privacy.release import SAMPLERS, TRUST, Release, words
+from fedbook.privacy.accountant import Figure, inverse_square, total_epsilon
+from fedbook.privacy.cohorts import SecretCohorts, no_amplification
+from fedbook.privacy.release import TRUST, Release, words
 
 SMALL_DELTA = 1e-5  # a second figure is given here: at 1/N, publishing one client's data at random would pass
 SEEDED = "drawn from a seed: not private from whoever knows the seed"
@@ -59,8 +60,7 @@ class PrivacyLedger:
     def __init__(self, noise_seeded: bool = True):
         self.noise_seeded = arguments.flag("noise_seeded", noise_seeded)
         self._kinds: dict[Release, _Kind] = {}  # key: the release with count 1 and no round
-        self._draws: dict[tuple[str, float, float], int] = {}  # secret cohorts by sampler, rate and multiplier
-        self._latest: dict[tuple[str, float], tuple[int, float]] = {}  # the last one's round and multiplier
+        self._cohorts = SecretCohorts()  # of the releases to everyone whose sampling counts
         self._in_clear: dict[str, None] = {}
         self._public: dict[str, None] = {}
         self._stays: dict[str, None] = {}
@@ -71,16 +71,16 @@ class PrivacyLedger:
         ``clients`` says whose data (or whose records) this release depends on; the report takes the client
         with the most. It may be empty. Who takes part must not depend on the data.
 
-        Without ``clients`` the sampler of the release is accounted. Releases of one round with one sampler and
-        rate then share one cohort, so that their noise adds up before the sampling is counted; a release
-        without a round, and each of its ``count``, has a cohort of its own.
+        Without ``clients`` the sampler of the release is accounted. Several releases of one round with one
+        sampler and rate are accounted so that it holds whether or not they had one cohort; a release without a
+        round, and each of its ``count``, has a cohort of its own.
 
         Shapes: ``clients`` [m] different client numbers. Raises: TypeError, ValueError.
         """
         kind, members = self._checked(release, clients)
         self._kinds.setdefault(kind, _Kind()).add(release, members)
-        if members is None and _can_amplify(kind):
-            self._draw(release)
+        if members is None and no_amplification(kind) is None:
+            self._cohorts.add(release)
 
     def in_clear(self, what: str) -> None:
         """Declare something that depends on the protected data and leaves without noise: the run is not private."""
@@ -109,8 +109,8 @@ class PrivacyLedger:
             return True
         after = PrivacyLedger.from_state(self.state())
         after.record(release, clients)
-        accounts = (after._epsilon(delta, accountant)[0] for accountant in ("rdp", "pld"))  # the cheap one first
-        return all(found > epsilon for found in accounts)
+        figures = (after._figure(delta, accountant).epsilon for accountant in ("rdp", "pld"))  # the cheap one first
+        return all(figure > epsilon for figure in figures)
 
     def report(self, delta: float) -> dict[str, Any]:
         """The run's privacy record: plain values that JSON can hold (no infinity; None is "not private").
@@ -127,25 +127,26 @@ class PrivacyLedger:
         """
         delta = arguments.real("delta", delta, above=0.0, below=1.0)
         kinds = list(self._kinds)
-        shown, accountant = self._epsilon(delta) if kinds else (None, None)
-        renyi = self._epsilon(delta, "rdp")[0] if kinds else None
-        plain = self._epsilon(delta, amplified=False)[0] if kinds else None
+        figure = self._figure(delta)
+        shown = _finite(figure.epsilon) if kinds else None
+        renyi = _finite(self._figure(delta, "rdp").epsilon) if kinds else None
+        plain = _finite(self._figure(delta, amplified=False).epsilon) if kinds else None
+        small = _finite(self._figure(min(delta, SMALL_DELTA)).epsilon) if kinds else None
         stays = bool(self._stays) and not kinds and not self._in_clear
         why = None if stays else self._why_not(shown)
-        smaller = None
-        if delta > SMALL_DELTA:
-            small = self._epsilon(SMALL_DELTA)[0] if kinds else None
-            whole = 0.0 if stays else None if why else small
-            smaller = {"delta": SMALL_DELTA, "epsilon": whole, "epsilon_of_releases": small}
+
+        def whole(value: float | None) -> float | None:
+            return 0.0 if stays else None if why else value
+
         return {
-            "epsilon": 0.0 if stays else None if why else shown,
-            "epsilon_rdp": 0.0 if stays else None if why else renyi,
-            "epsilon_without_amplification": 0.0 if stays else None if why else plain,
+            "epsilon": whole(shown),
+            "epsilon_rdp": whole(renyi),
+            "epsilon_without_amplification": whole(plain),
             "epsilon_of_releases": shown,
             "epsilon_rdp_of_releases": renyi,
             "delta": delta,
-            "at_smaller_delta": smaller,
-            "accountant": accountant,
+            "at_smaller_delta": {"delta": SMALL_DELTA, "epsilon": whole(small)} if delta > SMALL_DELTA else None,
+            "accountant": figure.accountant if kinds else None,
             "statement": f"not private: {why}" if why else self._promise(shown, delta),
             "unit": kinds[0].unit if kinds else None,
             "adjacency": kinds[0].adjacency if kinds else None,
@@ -179,8 +180,7 @@ class PrivacyLedger:
             "assumed_public": list(self._public),
             "nothing_leaves": list(self._stays),
             "kinds": kinds,
-            "draws": [[*draw, number] for draw, number in self._draws.items()],
-            "latest_draws": [[*draw, *latest] for draw, latest in self._latest.items()],
+            "cohorts": self._cohorts.state(),
         }
 
     @classmethod
@@ -200,11 +200,7 @@ class PrivacyLedger:
             clients = dict(zip(entry["clients"], counts, strict=True))
             everyone = arguments.integer("everyone", entry["everyone"], 0)
             ledger._kinds[kind] = _Kind(everyone, clients, *entry["rounds"])
-        for *draw, number in state["draws"]:
-            ledger._draws[_checked_draw(*draw)] = arguments.integer("draws", number, 1)
-        for sampler, rate, t, multiplier in state["latest_draws"]:
-            key = _checked_draw(sampler, rate, multiplier)
-            ledger._latest[key[:2]] = arguments.integer("round", t, -1), key[2]
+        ledger._cohorts = SecretCohorts.from_state(state["cohorts"])
         return ledger
 
     def _checked(self, release: Release, clients: Tensor | None) -> tuple[Release, list[int] | None]:
@@ -224,42 +220,22 @@ class PrivacyLedger:
                 raise arguments.wrong(ValueError, "clients", members, "different numbers of at least 0")
         return replace(release, count=1, round=None), members
 
-    def _draw(self, release: Release) -> None:
-        """Count the secret cohort of ``release``: a new one, or that of its round with less noise than before."""
-        sampler, rate, z = release.sampler, release.rate, release.noise_multiplier
-        if release.round is None:
-            self._draws[sampler, rate, z] = self._draws.get((sampler, rate, z), 0) + release.count
-            return
-        cost = release.count * _inverse_square(z)
-        before, less = self._latest.get((sampler, rate), (None, None))
-        if before == release.round:
-            cost += _inverse_square(less)
-            self._draws[sampler, rate, less] -= 1
-            if not self._draws[sampler, rate, less]:
-                del self._draws[sampler, rate, less]
-        if before == release.round or release.count > 1:
-            z = 1 / math.sqrt(cost)
-        self._draws[sampler, rate, z] = self._draws.get((sampler, rate, z), 0) + 1
-        self._latest[sampler, rate] = release.round, z
-
-    def _epsilon(self, delta: float, accountant: str = "pld", amplified: bool = True) -> tuple[float | None, str]:
-        """The figure of all releases together (None if infinite), and what gave it.
+    def _figure(self, delta: float, accountant: str = "pld", amplified: bool = True) -> Figure:
+        """The epsilon of all releases together, and what gave it.
 
         The draws concern every client alike, so the client with the largest plain rest is the worst one.
         """
         amplified = amplified and not self._seen_who()
         everyone, clients = 0.0, {}
         for kind, tally in self._kinds.items():
-            cost = _inverse_square(kind.noise_multiplier)
-            if tally.everyone and not (amplified and _can_amplify(kind)):
+            cost = inverse_square(kind.noise_multiplier)
+            if tally.everyone and not (amplified and no_amplification(kind) is None):
                 everyone += tally.everyone * cost
             for client, count in tally.clients.items():
                 clients[client] = clients.get(client, 0.0) + count * cost
         mu = math.sqrt(everyone + max(clients.values(), default=0.0))
         emptied = any(kind.adjacency == "zero_out" for kind in self._kinds)
-        draws = [Draws(*draw, number, emptied) for draw, number in sorted(self._draws.items())]
-        found, by = total_epsilon(tuple(draws) if amplified else (), mu, delta, accountant)
-        return (found, by) if math.isfinite(found) else (None, by)
+        return total_epsilon(self._cohorts.draws(emptied) if amplified else (), mu, delta, accountant)
 
     def _seen_who(self) -> bool:
         """Whether releases of this run show which clients took part, so that their cohorts are no secret."""
@@ -287,14 +263,14 @@ class PrivacyLedger:
         """What would make the figure smaller and is left out, and why."""
         found = set()
         for kind, tally in self._kinds.items():
-            reasons = {"it is recorded for listed clients"} if tally.clients else set()
-            if tally.everyone and not _can_amplify(kind):
-                seen = kind.unit == "client" and kind.trust == "none"
-                reasons.add("each upload is seen" if seen else f"no bound for {kind.adjacency} neighbours")
-            elif tally.everyone and self._seen_who():
-                reasons.add("other releases show who took part")
+            reasons = {"recorded for listed clients"} if tally.clients else set()
+            if tally.everyone:
+                reasons.add(
+                    no_amplification(kind) or ("other releases show who took part" if self._seen_who() else None)
+                )
             if kind.sampler != "none" and kind.rate < 1:
-                found |= {f"amplification by {kind.sampler} sampling at rate {kind.rate:g}: {why}" for why in reasons}
+                sampling = f"amplification by {kind.sampler} sampling at rate {kind.rate:g}"
+                found |= {f"{sampling} not counted: {why}" for why in reasons - {None}}
         return sorted(found)
 
     def _conditions(self) -> list[str]:
@@ -305,39 +281,20 @@ class PrivacyLedger:
             found.append("the rounding of floating-point noise tells nothing")
         if any(tally.clients for tally in self._kinds.values()):
             found.append("who took part was drawn without looking at the data; it may be known")
-        if self._draws and not self._seen_who():
-            ran = " and ".join(sorted({f"{sampler} at rate {rate:g}" for sampler, rate, _ in self._draws}))
-            found.append(f"the sampler that ran is the one accounted: {ran}, a fresh draw each time")
+        draws = () if self._seen_who() else self._cohorts.draws(False)
+        if draws:
+            ran = " and ".join(sorted({f"{draw.sampler} at rate {draw.rate:g}" for draw in draws}))
+            found.append(f"the sampler that ran is the one accounted: {ran}, drawn afresh each time")
             found.append(
-                "nobody who sees the releases knows who was drawn; a server that runs secure aggregation usually "
-                "does, and against it epsilon_without_amplification holds"
+                "nobody against whom this protects knows who was drawn (a server that runs secure aggregation "
+                "usually does); against those who know, epsilon_without_amplification holds"
             )
-        if any(sampler == "fixed" for sampler, _, _ in self._draws) and not self._seen_who():
+        if any(draw.sampler == "fixed" for draw in draws):
             found.append(
-                "clients carry nothing hidden from round to round: rounds with cohorts of fixed size are proved to "
-                "add up only then"
+                "what clients send depends on nothing hidden that they carry from round to round: only then are "
+                "rounds with cohorts of fixed size proved to add up"
             )
         return found
-
-
-def _can_amplify(kind: Release) -> bool:
-    """Whether a secret draw of the cohort makes this release cost less, by a bound that is proved."""
-    bound = {"poisson": ("add_remove", "zero_out"), "fixed": ("replace_one", "zero_out"), "none": ()}[kind.sampler]
-    seen = kind.unit == "client" and kind.trust == "none"
-    return kind.adjacency in bound and kind.rate < 1 and not seen
-
-
-def _checked_draw(sampler: str, rate: float, noise_multiplier: float) -> tuple[str, float, float]:
-    return (
-        arguments.one_of("sampler", sampler, set(SAMPLERS) - {"none"}),
-        arguments.real("rate", rate, above=0.0, below=1.0),
-        arguments.real("noise_multiplier", noise_multiplier, 0.0),
-    )
-
-
-def _inverse_square(noise_multiplier: float) -> float:
-    inverse = 1 / noise_multiplier if noise_multiplier > 0 else math.inf
-    return inverse * inverse
 
 
 def _shown(kind: Release, tally: _Kind) -> dict[str, Any]:
@@ -346,5 +303,9 @@ def _shown(kind: Release, tally: _Kind) -> dict[str, Any]:
     return entry | {"count": tally.most, "first_round": tally.first_round, "last_round": tally.last_round}
 
 
-def _joined(words: Any) -> str | None:
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _joined(words: Iterable[str]) -> str | None:
     return ", ".join(sorted(set(words))) or None

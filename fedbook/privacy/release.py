@@ -36,7 +36,8 @@ class Release:
 
     ``what``: what is released, in words. ``unit``: whose presence is hidden. ``adjacency``: how neighbouring
     data differ in one unit: it is there or not, replaced by another, or replaced by an empty one.
-    ``sampler`` and ``rate``: how units (records for ``record``, clients for ``client``) were drawn.
+    ``sampler`` and ``rate``: how units (records for ``record``, clients for ``client``) were drawn; a ledger
+    counts it as amplification where the release is recorded for everyone and a bound is known.
     ``noise_multiplier``: standard deviation of the noise / ``sensitivity`` (0: no noise).
     ``sensitivity``: L2, for this unit and adjacency (a sum of rows clipped to C under ``replace_one``: 2C).
     ``trust``: whom one must trust, a word of :data:`TRUST`. ``round``: -1 is the set-up, None is unknown.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedbook import arguments
-from fedbook.privacy.accountant import Draws, total_epsilon
+from fedbook.privacy.accountant import Draws, inverse_square, total_epsilon
 from fedbook.privacy.gaussian import calibrate, gaussian_mu
 from fedbook.privacy.release import SAMPLERS
 
@@ -42,7 +42,7 @@ def sampled_gaussian_rdp(order: int, noise_multiplier: float, rate: float, count
     count = arguments.integer("count", count, 0)
     if rate == 0 or count == 0:
         return 0.0
-    cost = _inverse_square(noise_multiplier)
+    cost = inverse_square(noise_multiplier)
     if math.isinf(cost * order * order):
         return math.inf
     if rate == 1:
@@ -142,7 +142,7 @@ def without_replacement_rdp(order: int, noise_multiplier: float, rate: float) ->
     order, noise_multiplier, rate = _checked(order, noise_multiplier, rate)
     if rate == 0:
         return 0.0
-    cost = _inverse_square(noise_multiplier)
+    cost = inverse_square(noise_multiplier)
     if math.isinf(cost * order * order):
         return math.inf
     l = np.arange(2, order + 1)  # noqa: E741
@@ -177,7 +177,7 @@ def shortcut_rdp(order: float, noise_multiplier: float, rate: float) -> tuple[fl
         return 0.0, sigma * sigma >= 0.7
     variance = sigma * sigma
     limit = 1 - 2 / 3 * variance * (math.log(rate) + math.log(order) + math.log1p(variance))
-    return 3.5 * rate * rate * order * _inverse_square(sigma), variance >= 0.7 and order <= limit
+    return 3.5 * rate * rate * order * inverse_square(sigma), variance >= 0.7 and order <= limit
 
 
 @dataclass(frozen=True)
@@ -286,12 +286,6 @@ def _checked(order: int, noise_multiplier: float, rate: float) -> tuple[int, flo
     order = arguments.integer("order", order, 2)
     noise_multiplier = arguments.real("noise_multiplier", noise_multiplier, 0.0)
     return order, noise_multiplier, arguments.real("rate", rate, 0.0, 1.0)
-
-
-def _inverse_square(noise_multiplier: float) -> float:
-    """1 / z^2, infinite for 0 and where it overflows."""
-    inverse = 1 / noise_multiplier if noise_multiplier > 0 else math.inf
-    return inverse * inverse
 
 
 def _log_weights(order: int, k: np.ndarray, rate: float) -> np.ndarray:

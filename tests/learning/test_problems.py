@@ -67,7 +67,7 @@ def test_validation_images_are_a_tenth_of_the_training_images_and_no_others():
     raw = data.load("digits", dtype=torch.uint8)
     judged = image_problem("digits", ImageSettings(**SMALL, judge="validation"))
     assert len(judged.test_y) == 143 and len(judged.y) == 1438 - 143
-    mean, deviation = (float(v) for v in problems._moments(raw.train_x))
+    mean, deviation = (float(v) for v in problems.pixel_moments(raw.train_x))
     assert (mean, deviation) != (0.0, 1.0)
     train, test = rows_of(judged.x), rows_of(judged.test_x)
     assert not train & test and len(train) + len(test) == len(rows_of(torch.cat([judged.x, judged.test_x])))

@@ -1,0 +1,90 @@
+"""Secret cohorts: which draws stand behind the releases of a run, kept in a few numbers however many rounds it has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from fedbook import arguments
+from fedbook.privacy.accountant import Draws, inverse_square
+from fedbook.privacy.release import SAMPLERS, Release
+
+BOUNDS = {"none": (), "poisson": ("add_remove", "zero_out"), "fixed": ("replace_one", "zero_out")}
+
+
+def no_amplification(release: Release) -> str | None:
+    """Why a secret draw of the cohort does not count for ``release``, or None if it does."""
+    if release.unit == "client" and release.trust == "none":
+        return "each upload is seen"
+    if release.adjacency not in BOUNDS[release.sampler]:
+        return f"no bound for {release.adjacency} neighbours"
+    return None if release.rate < 1 else "everybody is drawn"
+
+
+class SecretCohorts:
+    """How many cohorts were drawn, by sampler, rate, multiplier and whether several releases share them."""
+
+    def __init__(self):
+        self._number: dict[tuple[str, float, float, bool], int] = {}
+        self._latest: dict[tuple[str, float], tuple[int, float, bool]] = {}  # the last one's round and form
+
+    def add(self, release: Release) -> None:
+        """Count the cohort of ``release``, or ``count`` of them if it has no round.
+
+        Releases of one round at one rate may have had one cohort, or one each; their noise is put together,
+        as for one cohort, and the draw is marked as shared.
+        """
+        sampler, rate, z = release.sampler, release.rate, release.noise_multiplier
+        if release.round is None:
+            self._count((sampler, rate, z, False), release.count)
+            return
+        shared, cost = release.count > 1, release.count * inverse_square(z)
+        before = self._latest.get((sampler, rate))
+        if before is not None and before[0] == release.round:
+            self._count((sampler, rate, *before[1:]), -1)
+            shared, cost = True, cost + inverse_square(before[1])
+        if shared:
+            z = 1 / math.sqrt(cost) if cost > 0 else 1e150  # less noise than whatever has no cost in floats
+        self._count((sampler, rate, z, shared), 1)
+        self._latest[sampler, rate] = (release.round, z, shared)
+
+    def draws(self, emptied: bool) -> tuple[Draws, ...]:
+        """What the accountant composes, always in the same order. ``emptied``: see :class:`Draws`."""
+        return tuple(
+            Draws(sampler, rate, multiplier, number, emptied, shared)
+            for (sampler, rate, multiplier, shared), number in sorted(self._number.items())
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Plain values for a checkpoint (or for JSON)."""
+        return {
+            "number": [[*form, number] for form, number in self._number.items()],
+            "latest": [[*which, *latest] for which, latest in self._latest.items()],
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Iterable]) -> SecretCohorts:
+        """The cohorts that gave :meth:`state`. Raises: KeyError, TypeError, ValueError for anything else."""
+        cohorts = cls()
+        for sampler, rate, multiplier, shared, number in state["number"]:
+            form = _form(sampler, rate, multiplier, shared)
+            cohorts._number[form] = arguments.integer("number", number, 1)
+        for sampler, rate, t, multiplier, shared in state["latest"]:
+            form = _form(sampler, rate, multiplier, shared)
+            cohorts._latest[form[:2]] = (arguments.integer("round", t, -1), *form[2:])
+        return cohorts
+
+    def _count(self, form: tuple[str, float, float, bool], change: int) -> None:
+        self._number[form] = self._number.get(form, 0) + change
+        if self._number[form] == 0:
+            del self._number[form]
+
+
+def _form(sampler: str, rate: float, multiplier: float, shared: bool) -> tuple[str, float, float, bool]:
+    return (
+        arguments.one_of("sampler", sampler, set(SAMPLERS) - {"none"}),
+        arguments.real("rate", rate, above=0.0, below=1.0),
+        arguments.real("noise_multiplier", multiplier, 0.0),
+        arguments.flag("shared", shared),
+    )

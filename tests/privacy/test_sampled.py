@@ -1,0 +1,385 @@
+"""Formulas of sampled Gaussian releases: reference vectors, quadrature, other libraries, and Theorem 2's algebra."""
+
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting.rdp import RdpAccountant
+from opacus.accountants.analysis import rdp as opacus_rdp
+from scipy import integrate, optimize, special, stats
+
+from fedbook import privacy
+from fedbook.privacy.accountant import FIXED_ORDERS, POISSON_ORDERS, Draws, _curve
+
+ONE_STEP = [
+    (0.05, 1.0, 2, 0.00428650437042),
+    (0.05, 1.0, 8, 0.601268913989),
+    (0.05, 2.0, 8, 0.0031215266423),
+    (0.05, 2.0, 32, 0.916369609562),
+    (0.01, 1.0, 8, 0.000893643907606),
+    (0.5, 1.5, 3, 0.22204387842),
+]  # rate, multiplier, order, value
+PAPER = [(500, 1.0), (500, 2.0), (1000, 1.0), (1000, 2.0)]  # clients, epsilon; rate 0.05, 200 rounds, delta 1/N
+
+
+def log_ratio(x, z, rate):
+    """log of (1 - r) + r N(1, z^2)(x) / N(0, z^2)(x)."""
+    return np.logaddexp(math.log1p(-rate), math.log(rate) + (x - 0.5) / z**2)
+
+
+def divergence(order, z, rate, sign):
+    """D(with || without) for sign 1, D(without || with) for -1, by quadrature."""
+
+    def integrand(x):
+        power = order if sign == 1 else 1 - order
+        return math.exp(stats.norm.logpdf(x, 0.0, z) + power * log_ratio(x, z, rate))
+
+    low, high = -30 * z, order + 30 * z
+    value, _ = integrate.quad(integrand, low, high, epsabs=0, epsrel=1e-12, limit=2000, points=[0.5, order])
+    return math.log(value) / (order - 1)
+
+
+@pytest.mark.parametrize(("rate", "z", "order", "value"), ONE_STEP)
+def test_reference_values_of_one_step(rate, z, order, value):
+    assert privacy.sampled_gaussian_rdp(order, z, rate) == pytest.approx(value, rel=1e-9)
+
+
+@pytest.mark.parametrize(("rate", "z", "order", "value"), ONE_STEP)
+def test_the_value_is_the_divergence_and_the_larger_of_the_two(rate, z, order, value):
+    """D5: both directions by one-dimensional quadrature."""
+    forward, backward = (divergence(order, z, rate, sign) for sign in (1, -1))
+    assert privacy.sampled_gaussian_rdp(order, z, rate) == pytest.approx(forward, rel=1e-9)
+    assert backward < forward
+
+
+def test_closed_forms_and_limits():
+    for rate, z in [(0.3, 0.7), (1e-6, 2.0), (0.999, 5.0)]:
+        closed = math.log1p(rate**2 * math.expm1(1 / z**2))
+        assert privacy.sampled_gaussian_rdp(2, z, rate) == pytest.approx(closed, rel=1e-12)
+    for order in (2, 7, 300):
+        assert privacy.sampled_gaussian_rdp(order, 3.0, 1.0) == privacy.gaussian_rdp(order, 3.0)
+        assert privacy.sampled_gaussian_rdp(order, 3.0, 1 - 1e-13) == pytest.approx(privacy.gaussian_rdp(order, 3.0))
+        assert privacy.sampled_gaussian_rdp(order, 0.0, 0.1) == math.inf
+        for call in (privacy.sampled_gaussian_rdp, privacy.without_replacement_rdp):
+            assert call(order, 0.0, 0.0) == call(order, 1.0, 0.0) == 0.0
+    assert privacy.sampled_gaussian_rdp(5, 1.0, 0.1, 30) == pytest.approx(
+        30 * privacy.sampled_gaussian_rdp(5, 1.0, 0.1)
+    )
+    assert privacy.sampled_gaussian_rdp(5, 0.0, 0.1, 0) == 0.0
+
+
+def test_the_smallest_rates_keep_their_digits():
+    """A - 1 is 1e-22 here, and 1 + 1e-22 is 1."""
+    value = privacy.sampled_gaussian_rdp(3, 10.0, 1e-10)
+    assert value == pytest.approx(1.5e-20 * math.expm1(0.01), rel=1e-9)  # (1/2) binomial(3, 2) r^2 (e^(1/z^2) - 1)
+
+
+def test_own_curve_and_dp_accounting_agree_at_whole_orders():
+    for rate, z in [(0.05, 1.0), (0.5, 1.5), (0.01, 0.5), (0.9, 4.0), (0.001, 1.0)]:
+        accountant = RdpAccountant(list(POISSON_ORDERS))
+        accountant.compose(dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(z)), 10)
+        ours = [privacy.sampled_gaussian_rdp(order, z, rate, 10) for order in POISSON_ORDERS]
+        assert np.allclose(ours, accountant.rdp, rtol=1e-9, atol=0)
+        fast = 10 * _curve(Draws("poisson", rate, z, 1), POISSON_ORDERS)
+        assert np.allclose(ours, fast, rtol=1e-12, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore:Optimal order is the")
+def test_ten_thousand_settings_against_opacus():
+    rng, orders = np.random.default_rng(1), [2, 3, 4, 6, 9, 14, 24, 48]
+    for _ in range(10_000):
+        rate, z = float(10 ** rng.uniform(-4, -1e-3)), float(10 ** rng.uniform(-0.5, 1.5))
+        rounds, delta = int(10 ** rng.uniform(0, 4)), float(10 ** rng.uniform(-8, -1))
+        ours = [privacy.sampled_gaussian_rdp(order, z, rate, rounds) for order in orders]
+        theirs = opacus_rdp.compute_rdp(q=rate, noise_multiplier=z, steps=rounds, orders=orders)
+        assert np.allclose(ours, theirs, rtol=1e-3, atol=0), (rate, z, rounds)
+        epsilon, _ = privacy.rdp_to_epsilon(orders, ours, delta)
+        opacus, _ = opacus_rdp.get_privacy_spent(orders=orders, rdp=theirs, delta=delta)
+        assert epsilon == pytest.approx(max(0.0, opacus), rel=1e-3, abs=1e-9), (rate, z, rounds, delta)
+
+
+REFERENCE = [  # rate, multiplier, rounds, delta; improved and classic on whole orders; Opacus; upper end for pld
+    (0.05, 2.0, 200, 0.002, 1.08151, 1.491628, 1.08122, 0.9091),
+    (0.05, 2.0, 200, 0.001, 1.18053, 1.576351, 1.17909, 1.0088),
+    (0.01, 1.0, 1000, 1e-5, 2.10775, 2.538347, 2.10137, 1.8282),
+    (1.0, 5.0, 50, 1e-5, 7.08786, 7.837642, 7.07739, 6.5730),
+]
+
+
+@pytest.mark.parametrize(("rate", "z", "rounds", "delta", "improved", "classic", "opacus", "pld"), REFERENCE)
+def test_reference_values_of_runs(rate, z, rounds, delta, improved, classic, opacus, pld):
+    rdp = [privacy.sampled_gaussian_rdp(order, z, rate, rounds) for order in POISSON_ORDERS]
+    assert privacy.rdp_to_epsilon(POISSON_ORDERS, rdp, delta)[0] == pytest.approx(improved, rel=1e-5)
+    assert privacy.rdp_to_epsilon(POISSON_ORDERS, rdp, delta, "classic")[0] == pytest.approx(classic, rel=1e-6)
+    fine = [1 + x / 10 for x in range(1, 100)] + list(range(12, 64))
+    theirs = opacus_rdp.compute_rdp(q=rate, noise_multiplier=z, steps=rounds, orders=fine)
+    theirs, _ = opacus_rdp.get_privacy_spent(orders=fine, rdp=theirs, delta=delta)
+    assert theirs == pytest.approx(opacus, rel=1e-5) and theirs <= improved <= 1.005 * theirs
+    ours = privacy.sampled_epsilon(z, rate, rounds, delta, accountant="rdp")
+    if rate < 1:
+        assert ours == pytest.approx(improved, rel=1e-5)
+    else:  # the best real order, which no grid reaches
+        assert ours == privacy.gaussian_rdp_epsilon(math.sqrt(rounds) / z, delta)[0] <= opacus
+    assert privacy.sampled_epsilon(z, rate, rounds, delta) == pytest.approx(pld, rel=1e-3)
+    assert privacy.sampled_epsilon(z, rate, rounds, delta) < ours
+
+
+def test_fractional_orders_of_dp_accounting_are_too_large_so_they_are_not_used():
+    """T21b: at r = 0.5, z = 1.5, order 2.1 quadrature and Opacus agree; the used library is above them."""
+    truth = divergence(2.1, 1.5, 0.5, 1)
+    opacus = opacus_rdp.compute_rdp(q=0.5, noise_multiplier=1.5, steps=1, orders=[2.1])[0]
+    accountant = RdpAccountant([2.1])
+    accountant.compose(dp_accounting.PoissonSampledDpEvent(0.5, dp_accounting.GaussianDpEvent(1.5)))
+    assert truth == pytest.approx(0.139137, rel=1e-5) and opacus == pytest.approx(truth, rel=1e-6)
+    assert accountant.rdp[0] > 1.008 * truth
+
+
+def test_rounds_add_up_although_participation_stays_hidden():
+    """D6: what a client sends in round 2 may depend on whether it was drawn in round 1, which nobody sees."""
+    rate, z, order = 0.3, 1.5, 2
+    x = np.linspace(-9 * z, 2 + 9 * z, 801)
+    step = x[1] - x[0]
+    normal = {c: stats.norm.pdf(x, c, z) for c in (-1.0, 0.0, 0.3, 1.0)}
+    without = np.outer(normal[0.0], normal[0.0])
+    bound = 2 * privacy.sampled_gaussian_rdp(order, z, rate)
+    expected = {(1.0, 1.0): 0.09827757, (1.0, -1.0): 0.0663043, (0.3, -1.0): 0.06844584, (1.0, 0.0): 0.05584693}
+    for (drawn, missed), value in expected.items():
+        second = {c: (1 - rate) * normal[0.0] + rate * normal[c] for c in (drawn, missed)}
+        joint = rate * np.outer(normal[1.0], second[drawn]) + (1 - rate) * np.outer(normal[0.0], second[missed])
+        forward = math.log((joint**order * without ** (1 - order)).sum() * step**2) / (order - 1)
+        backward = math.log((without**order * joint ** (1 - order)).sum() * step**2) / (order - 1)
+        assert forward == pytest.approx(value, rel=1e-6)
+        assert max(forward, backward) <= bound * (1 + 1e-7)
+    assert expected[1.0, 1.0] == pytest.approx(bound, rel=1e-7)
+
+
+def test_one_cohort_for_two_releases_costs_at_least_two_cohorts():
+    """What the ledger relies on where it cannot know: E[f g] >= E f E g for growing f, g. Equal noise and unequal."""
+    for rate in (0.001, 0.05, 0.5, 0.99):
+        for z1, z2 in [(1.0, 1.0), (0.8, 3.0), (5.0, 20.0)]:
+            together = (z1**-2 + z2**-2) ** -0.5
+            for order in (2, 3, 8, 40, 200):
+                one = privacy.sampled_gaussian_rdp(order, together, rate)
+                two = sum(privacy.sampled_gaussian_rdp(order, z, rate) for z in (z1, z2))
+                assert one >= two * (1 - 1e-12)
+
+
+# --- Lemma 4
+
+
+def test_lemma_4_reference_values():
+    for rate, z, order, value in [
+        (0.05, 1.0, 2, 0.0134998743992),
+        (0.05, 2.0, 8, 0.0153650707391),
+        (0.01, 1.0, 8, 0.00268416501269),
+    ]:
+        assert privacy.without_replacement_rdp(order, z, rate) == pytest.approx(value, rel=1e-9)
+
+
+def test_lemma_4_by_its_formula():
+    """The printed formula term by term, in plain numbers where they do not overflow."""
+    for rate, z, order in [(0.1, 1.3, 9), (0.9, 4.0, 20), (1.0, 2.0, 5), (0.02, 0.6, 4)]:
+        rho = [privacy.gaussian_rdp(l, z) if l > 1 else 0.0 for l in range(order + 1)]  # noqa: E741
+        total = 1 + rate**2 * math.comb(order, 2) * min(4 * (math.exp(rho[2]) - 1), 2 * math.exp(rho[2]))
+        total += sum(rate**k * math.comb(order, k) * 2 * math.exp((k - 1) * rho[k]) for k in range(3, order + 1))
+        found = privacy.without_replacement_rdp(order, z, rate)
+        assert found == pytest.approx(math.log(total) / (order - 1), rel=1e-12)
+
+
+def test_lemma_4_switches_where_e_to_rho_is_2():
+    edge = 1 / math.sqrt(math.log(2))
+    for z in (edge * 0.999, edge * 1.001):
+        growth = math.exp(1 / z**2)
+        least = min(4 * (growth - 1), 2 * growth)
+        assert (least == 2 * growth) == (z < edge)
+        assert privacy.without_replacement_rdp(2, z, 0.3) == pytest.approx(math.log1p(0.09 * least), rel=1e-12)
+
+
+def test_lemma_4_has_a_floor_that_no_noise_gets_below():
+    for rate in (0.01, 0.05, 0.5):
+        for order in (2, 3, 8, 40):
+            inner = (1 + rate) ** order - 1 - order * rate - math.comb(order, 2) * rate**2
+            floor = privacy.without_replacement_floor(order, rate)
+            assert floor == pytest.approx(math.log1p(2 * inner) / (order - 1), rel=1e-9, abs=1e-15)
+            assert privacy.without_replacement_rdp(order, 1e6, rate) == pytest.approx(floor, rel=1e-5, abs=1e-11)
+    for clients, classic, improved in [(500, 1.3107, 0.8626), (1000, 1.4097, 0.9781)]:
+        orders = range(2, 257)
+        floor = [200 * privacy.without_replacement_floor(order, 0.05) for order in orders]
+        assert privacy.rdp_to_epsilon(orders, floor, 1 / clients, "classic") == (pytest.approx(classic, abs=5e-5), 8)
+        assert privacy.rdp_to_epsilon(orders, floor, 1 / clients)[0] == pytest.approx(improved, abs=5e-5)
+
+
+def test_lemma_4_is_monotone_and_above_the_poisson_value():
+    rates, noise = (0.001, 0.01, 0.02, 0.05, 0.1, 0.3, 0.9), (0.5, 1.0, 1.5, 2.0, 4.0, 10.0)
+    for order in (2, 3, 5, 8, 16, 32, 64, 128):
+        table = np.array([[privacy.without_replacement_rdp(order, z, rate) for z in noise] for rate in rates])
+        poisson = np.array([[privacy.sampled_gaussian_rdp(order, z, rate) for z in noise] for rate in rates])
+        assert (np.diff(table, axis=0) > 0).all() and (np.diff(table, axis=1) < 0).all()
+        assert (table >= poisson).all()
+
+
+def test_dp_accounting_is_below_lemma_4_for_fixed_cohorts():
+    for rate, z in [(0.05, 2.0), (0.01, 1.0), (0.3, 1.0), (0.05, 20.0)]:
+        theirs = _curve(Draws("fixed", rate, z, 1), FIXED_ORDERS)
+        lemma = np.array([privacy.without_replacement_rdp(order, z, rate) for order in FIXED_ORDERS])
+        plain = np.array([privacy.gaussian_rdp(order, z) for order in FIXED_ORDERS])
+        assert (theirs <= np.minimum(lemma, plain) * (1 + 1e-9)).all()
+        assert theirs[0] == pytest.approx(min(lemma[0], plain[0]), rel=1e-9)  # order 2: the same formula
+
+
+def central_moment(l, z):  # noqa: E741
+    """E_q[(p/q - 1)^l] for p = N(1, z^2), q = N(0, z^2), by Gauss-Hermite quadrature."""
+    x, w = special.roots_hermitenorm(180)
+    ratio = np.expm1((z * x - 0.5) / z**2)
+    return float((w * ratio**l).sum() / math.sqrt(2 * math.pi))
+
+
+def test_fixed_cohorts_by_the_strengthened_theorem():
+    """dp-accounting's bound rebuilt from moments by quadrature (Wang et al., theorem 27)."""
+    for rate, z, order in [(0.05, 2.0, 6), (0.2, 3.0, 9), (0.5, 1.5, 4)]:
+        total = 1.0
+        for l in range(2, order + 1):  # noqa: E741
+            if l == 2:
+                least = min(4 * math.expm1(1 / z**2), 2 * math.exp(1 / z**2))
+            else:
+                low, high = central_moment(2 * (l // 2), z), central_moment(2 * ((l + 1) // 2), z)
+                least = min(4 * math.sqrt(low * high), 2 * math.exp(0.5 * l * (l - 1) / z**2))
+            total += rate**l * math.comb(order, l) * least
+        index = FIXED_ORDERS.index(order)
+        bound = min(math.log(total) / (order - 1), privacy.gaussian_rdp(order, z))
+        assert _curve(Draws("fixed", rate, z, 1), FIXED_ORDERS)[index] == pytest.approx(bound, rel=1e-8)
+
+
+def test_emptied_units_in_fixed_cohorts_take_half_the_multiplier_or_no_amplification():
+    replaced = _curve(Draws("fixed", 0.05, 1.0, 1), FIXED_ORDERS)
+    emptied = _curve(Draws("fixed", 0.05, 2.0, 1, emptied=True), FIXED_ORDERS)
+    plain = np.array([privacy.gaussian_rdp(order, 2.0) for order in FIXED_ORDERS])
+    assert np.array_equal(emptied, np.minimum(replaced, plain)) and (emptied < replaced).any()
+
+
+# --- Theorem 2
+
+
+def test_the_shortcut_inside_and_outside_its_conditions():
+    value, holds = privacy.shortcut_rdp(13, 1.0, 0.05)
+    assert value == pytest.approx(0.11375, rel=1e-12) and not holds
+    assert privacy.sampled_gaussian_rdp(13, 1.0, 0.05) == pytest.approx(3.2547, rel=1e-4)  # so it is no bound here
+    inside, largest = 0, 0.0
+    for rate in 10.0 ** np.arange(-4.0, -0.9, 0.25):
+        for z in np.sqrt([0.7, 1.0, 2.0, 4.0, 8.0, 16.0, 50.0]):
+            for order in (2, 3, 5, 8, 12, 20, 40):
+                value, holds = privacy.shortcut_rdp(order, float(z), float(rate))
+                if holds:
+                    inside += 1
+                    largest = max(largest, privacy.without_replacement_rdp(order, float(z), float(rate)) / value)
+    assert inside > 100 and 0.6 < largest < 1
+
+
+def test_the_conditions_of_the_shortcut_term_by_term():
+    for order, z, rate in [
+        (5.0, math.sqrt(5.25), 0.01),
+        (5.1, math.sqrt(5.25), 0.01),
+        (2.0, 0.83, 0.01),
+        (2.0, 0.84, 0.01),
+    ]:
+        limit = 1 + 2 / 3 * z**2 * math.log(1 / (rate * order * (1 + z**2)))
+        assert privacy.shortcut_rdp(order, z, rate)[1] == (z**2 >= 0.7 and order <= limit)
+    assert [privacy.shortcut_rdp(2.0, z, 0.01)[1] for z in (0.83, 0.84)] == [False, True]
+    assert privacy.shortcut_rdp(3.0, 1.0, 0.0) == (0.0, True)
+
+
+def test_theorem_2_on_the_instance_that_can_be_done_by_hand():
+    """D8: r = 0.01, T = 6000, epsilon = 4, delta = e^-8: order 5, sigma^2 = 5.25, and (25) reads 2 + 2 = 4."""
+    found = privacy.paper_sigma(4.0, math.exp(-8), 0.01, 6000)
+    assert found.order == pytest.approx(5, rel=1e-14) and found.sigma**2 == pytest.approx(5.25, rel=1e-13)
+    assert found.holds
+    first = 6000 * privacy.shortcut_rdp(found.order, found.sigma, 0.01)[0]
+    assert first == pytest.approx(2, rel=1e-13) and 8 / (found.order - 1) == pytest.approx(2, rel=1e-13)
+    proved = 6000 * privacy.without_replacement_rdp(5, found.sigma, 0.01)  # Lemma 4 confirms the shortcut here
+    assert proved < first
+
+
+@pytest.mark.parametrize(("clients", "epsilon"), PAPER)
+def test_theorem_2_never_holds_at_the_settings_of_the_paper(clients, epsilon):
+    found = privacy.paper_sigma(epsilon, 1 / clients, 0.05, 200)
+    at = PAPER.index((clients, epsilon))
+    assert found.sigma == pytest.approx([6.8558, 3.5532, 7.2010, 3.7200][at], abs=5e-5)
+    assert found.best_sigma == pytest.approx([6.8511, 3.5447, 7.1969, 3.7125][at], abs=5e-5)
+    assert found.order == pytest.approx([13.43, 7.21, 14.82, 7.91][at], abs=0.01)
+    assert not found.holds
+
+
+def test_the_best_order_solves_25_and_needs_less_noise():
+    """D9: both sigmas solve their equation; the minimum over the order is found again by a search."""
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        delta, rate, rounds = (
+            float(10 ** rng.uniform(-8, -1)),
+            float(rng.uniform(0.001, 0.5)),
+            int(rng.integers(1, 500)),
+        )
+        log_inverse = -math.log(delta)
+        epsilon = float(rng.uniform(0.02, 1.98)) * log_inverse
+        found = privacy.paper_sigma(epsilon, delta, rate, rounds)
+
+        def side(order, sigma, rate=rate, rounds=rounds, log_inverse=log_inverse):
+            return rounds * privacy.shortcut_rdp(order, sigma, rate)[0] + log_inverse / (order - 1)
+
+        assert side(found.order, found.sigma) == pytest.approx(epsilon, rel=1e-10)
+        assert side(found.best_order, found.best_sigma) == pytest.approx(epsilon, rel=1e-10)
+        least = optimize.minimize_scalar(
+            lambda x, sigma=found.best_sigma: side(1 + math.exp(x), sigma), bounds=(-12, 12), method="bounded"
+        )
+        assert least.fun == pytest.approx(epsilon, rel=1e-6)
+        assert found.best_sigma <= found.sigma
+
+
+def test_what_the_shortcut_can_certify_at_best():
+    """On whole orders, as Lemma 4 has them: 6.71 and 7.40, found again by a search over sigma for each order."""
+    for clients, value in [(500, 6.71), (1000, 7.40)]:
+        found = privacy.smallest_paper_epsilon(1 / clients, 0.05, 200)
+        assert found == pytest.approx(value, abs=0.005)
+        best = math.inf
+        for order in range(2, 10):
+            for sigma in np.exp(np.linspace(math.log(0.8), math.log(20), 20_001)):
+                value, holds = privacy.shortcut_rdp(order, float(sigma), 0.05)
+                if holds:
+                    best = min(best, 200 * value + math.log(clients) / (order - 1))
+        assert found <= best <= found * 1.001
+    assert privacy.smallest_paper_epsilon(0.001, 0.5, 10) == math.inf
+    assert privacy.smallest_paper_epsilon(1e-5, 1e-6, 100) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: privacy.sampled_gaussian_rdp(1, 1.0, 0.1), "order"),
+        (lambda: privacy.sampled_gaussian_rdp(2.5, 1.0, 0.1), "order"),
+        (lambda: privacy.sampled_gaussian_rdp(None, 1.0, 0.1), "order"),
+        (lambda: privacy.sampled_gaussian_rdp(2, -1.0, 0.1), "noise_multiplier"),
+        (lambda: privacy.sampled_gaussian_rdp(2, math.nan, 0.1), "noise_multiplier"),
+        (lambda: privacy.sampled_gaussian_rdp(2, 1.0, 1.1), "rate"),
+        (lambda: privacy.sampled_gaussian_rdp(2, 1.0, "x"), "rate"),
+        (lambda: privacy.sampled_gaussian_rdp(2, 1.0, 0.1, -1), "count"),
+        (lambda: privacy.without_replacement_rdp(0, 1.0, 0.1), "order"),
+        (lambda: privacy.without_replacement_rdp(2, math.inf, 0.1), "noise_multiplier"),
+        (lambda: privacy.without_replacement_rdp(2, 1.0, -0.1), "rate"),
+        (lambda: privacy.without_replacement_floor(1, 0.1), "order"),
+        (lambda: privacy.without_replacement_floor(2, math.nan), "rate"),
+        (lambda: privacy.shortcut_rdp(1.0, 1.0, 0.1), "order"),
+        (lambda: privacy.shortcut_rdp(2.0, 0.0, 0.1), "noise_multiplier"),
+        (lambda: privacy.shortcut_rdp(2.0, 1.0, None), "rate"),
+        (lambda: privacy.paper_sigma(0.0, 0.1, 0.1, 1), "epsilon"),
+        (lambda: privacy.paper_sigma(2 * math.log(10), 0.1, 0.1, 1), "epsilon"),
+        (lambda: privacy.paper_sigma(1.0, 1.0, 0.1, 1), "delta"),
+        (lambda: privacy.paper_sigma(1.0, 0.1, 0.0, 1), "rate"),
+        (lambda: privacy.paper_sigma(1.0, 0.1, 0.1, 0), "rounds"),
+        (lambda: privacy.smallest_paper_epsilon(0.0, 0.1, 1), "delta"),
+        (lambda: privacy.smallest_paper_epsilon(0.1, 1.5, 1), "rate"),
+        (lambda: privacy.smallest_paper_epsilon(0.1, 0.1, 1.0), "rounds"),
+    ],
+)
+def test_bad_arguments_are_named(call, name):
+    with pytest.raises((TypeError, ValueError), match=f"^{name}: got"):
+        call()
