@@ -208,6 +208,9 @@ def draw_ablation(ax: Axes, table: Table, setting: str, **fixed: Any) -> str:
     if min(places) > 0 and max(places) / min(places) >= 8:
         ax.set_xscale("log")
         ax.xaxis.set_minor_locator(NullLocator())
+    elif min(places) == 0 and len(places) > 2:  # evenly spaced would crowd the small ones
+        ax.set_xscale("symlog", linthresh=sorted(places)[1])
+        ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xticks(sorted(places))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     ax.set_xlabel(NAMES.get(setting, setting))

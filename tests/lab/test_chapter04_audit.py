@@ -4,7 +4,7 @@ import pytest
 
 from fedbook.lab.chapter04_audit import WeakNoise, worlds
 from fedbook.papers.dp2_fedsam import DP2FedSAM
-from fedbook.privacy.accountant import sampled_epsilon
+from fedbook.privacy import sampled_epsilon
 from fedbook.privacy.audit import canary_scores, epsilon_lower_bound
 
 SETTINGS = [(1.0, 1, 1.0), (1.0, 3, 0.5)]

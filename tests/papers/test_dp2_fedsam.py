@@ -10,8 +10,10 @@ import torch
 from fedbook import papers
 from fedbook.experiment import plan, result
 from fedbook.federation import Federation, Rounds, Rows, run, tree_map
+from fedbook.federation.cohort import Cohort
 from fedbook.federation.exchange import Exchange, Local
 from fedbook.federation.loop import Turn
+from fedbook.federation.simulator import Simulator
 from fedbook.learning.local import epochs
 from fedbook.learning.personal import PersonalSettings, personal_problem
 from fedbook.papers.dp2_fedsam import METHODS, Config, DP2FedSAM
@@ -82,7 +84,8 @@ def by_hand(config, data, seed=0, shared="body", sam=True):
                 optimiser.zero_grad()
                 torch.nn.functional.cross_entropy(net(x), y).backward()
                 if sam and config.sam_radius:
-                    away = [p.grad * config.sam_radius / torch.cat([q.grad.flatten() for q in body]).norm() for p in body]
+                    norm = torch.cat([p.grad.flatten() for p in body]).norm()
+                    away = [p.grad * config.sam_radius / norm for p in body]
                     with torch.no_grad():
                         [p.add_(e) for p, e in zip(body, away, strict=True)]
                     optimiser.zero_grad()
@@ -243,9 +246,6 @@ def rounds_theta():
 
 def one_round_sum(cohort, data=SMALL, config=NOISY, method="dp2-fedsam", algorithm=None):
     """The noiseless sum of clipped changes of the clients ``cohort``, as the server gets it, flattened."""
-    from fedbook.federation.simulator import Simulator
-    from fedbook.federation.cohort import Cohort
-
     algorithm = algorithm or DP2FedSAM(replace(config, noise_multiplier=0.0), data.model, method)
     server, clients = algorithm.start(data.federation(), Turn(-1, (0,), data.settings.clients))
     simulator = Simulator(data.federation(), (0,), clients)

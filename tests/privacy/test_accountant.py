@@ -141,7 +141,7 @@ def test_limits():
 
 def test_many_rounds_do_not_fall_below_the_closed_form_by_rounding():
     """At rate 1 - 1e-13 the truth is the plain Gaussian's; Fourier transforms lose about 5e-17 of delta a round."""
-    for rounds in (1000, 10**5, 10**6):
+    for rounds in (1000, 123_456, 10**6):
         for mu in (0.3, 1.0, 5.0):
             draws = poisson(1 - 1e-13, math.sqrt(rounds) / mu, rounds)
             distribution = accountant._loss_distribution(draws, 0.0)
@@ -153,9 +153,10 @@ def test_many_rounds_do_not_fall_below_the_closed_form_by_rounding():
 
 def test_the_grid_stays_within_its_limits():
     rng = np.random.default_rng(11)
-    for _ in range(12):
-        rate, z = float(10 ** rng.uniform(-6, -1e-3)), float(10 ** rng.uniform(-1.5, 2))
-        draws = poisson(rate, z, int(10 ** rng.uniform(0, 6)))
+    settings = [(1e-6, 0.5, 100), (1e-4, 0.6, 10**6), (0.01, 10.0, 10**7)]  # rare and loud: the widest single losses
+    for rate, z, rounds in settings + [10 ** rng.uniform((-6, -1.5, 0), (-1e-3, 2, 6)) for _ in range(10)]:
+        rate, z = float(rate), float(z)
+        draws = poisson(rate, z, int(rounds))
         one = accountant._one_loss(z, rate, accountant._grid(draws, 0.0))
         whole = accountant._loss_distribution(draws, 0.0)
         for pmf in (one._pmf_remove, one._pmf_add):
@@ -216,6 +217,12 @@ def test_the_shown_figure_hardly_ever_costs_less_for_more():
             assert other >= base * (1 - 1e-3) - 1e-6
         compared += base > 1e-3
     assert compared > 30
+
+
+def test_losses_too_large_for_floats_are_left_to_the_other_figures():
+    """exp(-loss) vanishes above 745, and dp-accounting then answers infinity here and 1400 there."""
+    low, high = (privacy.sampled_epsilon(0.675, rate, 1598, 4.4e-5) for rate in (0.68, 0.79))
+    assert 1000 < low <= high == privacy.gaussian_epsilon(0.675, 1598, 4.4e-5)
 
 
 def test_order_of_the_figures():
