@@ -104,7 +104,7 @@ CHAPTERS: tuple[Chapter, ...] = (
         slug="dp2_fedsam",
         title="DP2-FedSAM: flat minima and personal heads under privacy noise",
         citation="Z. Zhang, Y. Guo, Y. Gong. DP2-FedSAM: Enhancing Differentially Private Federated Learning Through "
-        "Personalized Sharpness-Aware Minimization.",
+        "Personalized Sharpness-Aware Minimization. 2024, arXiv 2409.13645.",
         claim="Sharing only the body and seeking flat minima loses less accuracy to clipping and noise.",
         ready=True,
         parameters=_sizes(
