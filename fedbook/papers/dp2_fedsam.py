@@ -21,7 +21,7 @@ from torch.func import vmap
 
 from fedbook import arguments
 from fedbook.experiment import Paper
-from fedbook.federation.cohort import Everyone, FixedSize, Poisson, Sampler
+from fedbook.federation.cohort import Cohort, Everyone, FixedSize, Poisson, Sampler
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
 from fedbook.federation.loop import Rounds, Turn, no_setup
 from fedbook.federation.population import Federation, Rows
@@ -123,9 +123,11 @@ class Config:
             raise arguments.wrong(ValueError, "client_rate", self.client_rate, allowed)
         return round(size)
 
-    def with_noise(self, num_clients: int) -> Config:
+    def with_noise(self, num_clients: int, heads: bool = True) -> Config:
         """These settings with the noise multiplier that the budget asks for (unchanged if one is given).
 
+        ``heads``: whether clients keep something from round to round. Then cohorts of fixed size are not counted as
+        secret (see :meth:`DP2FedSAM.whose`), and the noise is the one for taking part in every round.
         ``accountant="paper"``: sigma of Theorem 2, equation (26), whether or not its precondition holds.
         Raises: ValueError if no noise keeps the budget.
         """
@@ -138,9 +140,9 @@ class Config:
             raise arguments.wrong(ValueError, "clip_norm", clip_norm, "a finite bound with a budget epsilon")
         if self.accountant == "paper":
             return replace(self, noise_multiplier=paper_sigma(self.epsilon, delta, self.client_rate, self.rounds).sigma)
-        sigma = calibrate_sampled(
-            self.epsilon, delta, self.client_rate, self.rounds, sampler=self.sampler(num_clients).word
-        )
+        word = self.sampler(num_clients).word
+        word = "none" if word == "fixed" and heads else word
+        sigma = calibrate_sampled(self.epsilon, delta, self.client_rate, self.rounds, sampler=word)
         return replace(self, noise_multiplier=sigma * sum_sensitivity(1.0, self.adjacency))
 
     @property
@@ -237,7 +239,7 @@ class DP2FedSAM:
             yield Exchange(cohort, work=self.train_alone)
             return server
         if self.bounded:  # before anything leaves: a spent budget ends the run here
-            turn.release(self.what_is_released())
+            turn.release(self.what_is_released(), self.whose(cohort))
         total = yield Exchange(
             cohort, down={"shared": shared}, work=self.train, chain={"change": Chain(self.transforms())},
             reveal="sum", like={"change": tree_map(lambda x: x[0], shared)},
@@ -271,6 +273,15 @@ class DP2FedSAM:
         if c.noise_by == "server":
             return (Clip(c.clip_norm),)
         return Clip(c.clip_norm), ClientGaussian(c.noise_multiplier * c.clip_norm / math.sqrt(self.divisor))
+
+    def whose(self, cohort: Cohort) -> Cohort | None:
+        """Whose data a release counts for: everybody's with amplification (None), or the cohort's without.
+
+        A head tells its client's past, and in cohorts of fixed size the others' pasts depend on whether one client
+        was drawn: the argument that makes rounds independent (chapter 4, step 4) then fails. For Poisson cohorts
+        everybody is drawn by himself and it holds.
+        """
+        return cohort if self.sampler.word == "fixed" and self.method.shared == "body" else None
 
     def what_is_released(self) -> Release:
         """One round's release, as the accountant must see it."""
@@ -427,7 +438,7 @@ def build(
     clients = settings["clients"]
     private = METHODS[method].private
     if private:
-        config = config.with_noise(clients)
+        config = config.with_noise(clients, heads=METHODS[method].shared == "body")
     images = problem_of(problem, settings, seeds, device)
     algorithm = DP2FedSAM(config, images.model, method)
     if METHODS[method].shared == "nothing":  # a checkpoint holds every client's model: not after each round

@@ -1,5 +1,6 @@
 """Clipping, Gaussian mechanisms, what they guarantee, and the ledger that adds it up over a run."""
 
+from fedbook.privacy.audit import LowerBound, canary_scores, epsilon_lower_bound, gaussian_epsilon_lower_bound
 from fedbook.privacy.gaussian import (
     calibrate,
     exact_epsilon,
@@ -38,15 +39,19 @@ from fedbook.privacy.sampled import (
 __all__ = [
     "ClientGaussian",
     "Clip",
+    "LowerBound",
     "PaperSigma",
     "PrivacyLedger",
     "Release",
     "calibrate",
     "calibrate_sampled",
+    "canary_scores",
     "clip",
+    "epsilon_lower_bound",
     "exact_epsilon",
     "gaussian_delta",
     "gaussian_epsilon",
+    "gaussian_epsilon_lower_bound",
     "gaussian_mu",
     "gaussian_noise",
     "gaussian_rdp",

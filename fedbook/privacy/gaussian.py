@@ -138,8 +138,8 @@ def gaussian_epsilon(noise_multiplier: float, count: int, delta: float) -> float
 def calibrate(epsilon: float, delta: float, count: int = 1, accountant: str = "exact") -> float:
     """The smallest noise multiplier with which ``count`` releases stay within (``epsilon``, ``delta``).
 
-    ``accountant``: ``"exact"`` (least noise), ``"rdp"`` (improved conversion, what the ledger shows as
-    ``epsilon``), ``"rdp-classic"``. Rounded up: the epsilon shown for the result never exceeds the target.
+    ``accountant``: ``"exact"`` (least noise, what the ledger shows as ``epsilon`` of such releases), ``"rdp"``
+    (improved conversion), ``"rdp-classic"``. Rounded up: the epsilon shown for the result never exceeds the target.
 
     Raises: TypeError, ValueError. Source (classic, closed form): FedSC, proposition 6.6 solved for sigma.
     """

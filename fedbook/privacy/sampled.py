@@ -71,7 +71,7 @@ def sampled_epsilon(
     1024), or the one without amplification at its best real order if that is smaller.
 
     0 for no rounds and for rate 0, infinite without noise. Raises: TypeError, ValueError.
-    Source: DP2-FedSAM, section 3.4 and Lemmas 2 to 4, with the accountants of :mod:`fedbook.privacy.accountant`.
+    Source: DP2-FedSAM, Lemmas 2 to 4, with the accountants of :mod:`fedbook.privacy.accountant`.
     """
     noise_multiplier = arguments.real("noise_multiplier", noise_multiplier, 0.0)
     rate = arguments.real("rate", rate, 0.0, 1.0)
@@ -92,7 +92,7 @@ def calibrate_sampled(
     """The noise multiplier whose :func:`sampled_epsilon` lies in (0.995 ``epsilon``, ``epsilon``], never above.
 
     The search starts from the closed form without amplification, goes down by the Renyi figure and ends with
-    the figure asked for, 3 to 6 evaluations of it. Where that figure jumps past the interval (an epsilon that
+    the figure asked for, mostly 3 to 6 evaluations of it. Where that figure jumps past the interval (an epsilon that
     a few cells of the grid decide) the result is the noise on the safe side of the jump.
 
     Raises: TypeError, ValueError, also for ``delta`` of at least the chance to be drawn at all: there nothing

@@ -18,6 +18,7 @@ from fedbook.learning.local import epochs
 from fedbook.learning.personal import PersonalSettings, personal_problem
 from fedbook.papers.dp2_fedsam import METHODS, Config, DP2FedSAM
 from fedbook.partition import Partition
+from fedbook.privacy import gaussian_epsilon
 from fedbook.privacy.mechanisms import row_norm
 from fedbook.randomness import stream
 
@@ -27,6 +28,7 @@ PLAIN = Config(
     lr_decay=0.9, sam_radius=0.1, clip_norm=math.inf,
 )  # fmt: skip
 NOISY = replace(PLAIN, clip_norm=0.3, noise_multiplier=0.7)
+NOISY_FIXED = replace(NOISY, sampling="fixed")
 PRIVATE = [name for name, method in METHODS.items() if method.private]
 
 
@@ -391,6 +393,19 @@ def test_fixed_cohorts_are_accounted_with_twice_the_sensitivity():
     assert [r.adjacency for r in release] == ["add_remove", "replace_one"]
     assert [r.sensitivity for r in release] == [0.3, 0.6]
     assert [r.noise_multiplier for r in release] == pytest.approx([0.7, 0.35])
+
+
+def test_fixed_cohorts_with_heads_are_not_counted_as_secret():
+    """What a head remembers depends, in a cohort of fixed size, on who else was drawn: no amplification then."""
+    found = {}
+    for method in ("dp2-fedsam", "dp-fedavg"):
+        rounds = trained(method, replace(NOISY_FIXED, rounds=4))
+        found[method] = rounds.privacy[0].report(1e-3)["epsilon"]
+    times = torch.zeros(8)
+    for t in range(4):
+        times[NOISY_FIXED.sampler(8).draw(8, stream(0, "cohort", t))] += 1
+    assert found["dp2-fedsam"] == pytest.approx(gaussian_epsilon(0.35, int(times.max()), 1e-3), rel=1e-9)
+    assert found["dp-fedavg"] <= gaussian_epsilon(0.35, 4, 1e-3)
 
 
 @pytest.mark.parametrize(
