@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -196,7 +197,7 @@ def compare(
     vary, tune = (
         {name: _read_all(name, values, paper) for name, values in (axes or {}).items()} for axes in (vary, tune)
     )
-    twice = sorted(set(vary) & set(tune))
+    twice = sorted(set(vary) & (set(tune) | set(tune_changes or {})))
     if twice:
         raise arguments.wrong(ValueError, "tune", twice, "settings that the table does not vary")
     cells = []
@@ -211,8 +212,12 @@ def compare(
                 chosen.rounds(), label=" ".join([method, *(f"{k}={v}" for k, v in varied.items())])
             )
             results = [result(rounds, chosen, seconds / count, slot) for slot in range(count)]
-            evaluated, values = rounds.history.values(paper.metric)
-            curve = {"round": evaluated.tolist(), paper.metric: [[round(v, 5) for v in row] for row in values.tolist()]}
+            if tried:
+                for entry in results:
+                    entry["privacy"]["not_counted"].append(
+                        f"choosing {', '.join(best)} by looking at these clients' data"
+                    )
+            curve = _curve(rounds, paper.metric)
             cells.append(
                 {"method": method, "varied": varied, "tuned": best, "tried": tried, "curve": curve, "runs": results}
             )
@@ -233,10 +238,18 @@ def _tune(paper, method, problem, profile, base, tune, device) -> list[dict[str,
     for setting in grid(tune):
         trial = plan(paper, method, problem, profile, base | setting | {"judge": "validation"}, (1000, 1001), device)
         rounds, _ = execute(trial.rounds(), label=f"tune {method} {setting}")
-        values = rounds.history.values(paper.metric)[1][:, -1]
-        score = float(values.mean()) if bool(torch.isfinite(values).all()) else None
+        last = [row[-1] for row in _curve(rounds, paper.metric)[paper.metric] if row]
+        score = sum(last) / len(last) if last and all(math.isfinite(v) for v in last) else None
         tried.append({"settings": setting, "mean": score})
     return tried
+
+
+def _curve(rounds: Rounds, metric: str) -> dict[str, list]:
+    """The metric by round, one list a seed; empty lists for a run that was never judged (no budget for a round)."""
+    if not any(record.metrics for record in rounds.history):
+        return {"round": [], metric: [[] for _ in rounds.seeds]}
+    evaluated, values = rounds.history.values(metric)
+    return {"round": evaluated.tolist(), metric: [[round(v, 5) for v in row] for row in values.tolist()]}
 
 
 def _goodness(mean: float | None, paper: Paper) -> float:
@@ -273,7 +286,7 @@ def summary(table: Mapping[str, Any]) -> dict[str, Any]:
     """One short entry a cell of a comparison: mean, deviation and number of seeds of the metric."""
     cells = []
     for cell in table["cells"]:
-        found = [run["metrics"][table["metric"]] for run in cell["runs"]]
+        found = [run["metrics"].get(table["metric"]) for run in cell["runs"]]
         values = torch.tensor([float("nan") if value is None else value for value in found], dtype=torch.float64)
         deviation = float(values.std()) if len(values) > 1 else None
         cells.append(

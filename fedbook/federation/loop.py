@@ -73,7 +73,14 @@ class Turn:
             ledger.record(release, clients)
 
     def in_clear(self, what: str) -> None:
-        """Declare that ``what`` leaves the clients without protection: the run's epsilon is then None."""
+        """Declare that ``what`` leaves the clients without protection: the run's epsilon is then None.
+
+        Raises: ValueError for a run with a budget: no budget holds there.
+        """
+        if self.budget is not None:
+            raise arguments.wrong(
+                ValueError, "budget", self.budget[0], f"None for a run in which {what} leave in clear"
+            )
         for ledger in self.privacy:
             ledger.in_clear(what)
 

@@ -23,7 +23,7 @@ from fedbook.learning.models import Model, cross_entropy, model, stack
 from fedbook.randomness import normal, stream
 
 CLIENTS, CHUNKS, SAMPLES, BATCH = (10, 50, 100, 1000), (20, 50, 200, 1000), 50, 10
-KINDS = ("linear", "mlp", "cnn", "mlp16", "mlp32", "cnn_small")
+KINDS = ("linear", "mlp", "cnn", "mlp16", "cnn_small")
 
 
 def setting(kind: str, clients: int, device: str) -> tuple[Model, dict, Rows, Batches]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -62,16 +63,22 @@ class PersonalProblem:
         return Rows({"x": self.x, "y": self.y}, split.table[clients], split.sizes[clients])
 
     def evaluation(
-        self, logits: Callable[[Mapping[str, Tree], Mapping[str, Tree], int, Tensor, Tensor], Tensor], chunk: int = 4000
+        self,
+        logits: Callable[[Mapping[str, Tree], Mapping[str, Tree], int, Tensor, Tensor], Tensor],
+        chunk: int = 4000,
+        models: int | None = None,
     ) -> Callable[[Mapping[str, Tree], Mapping[str, Tree]], dict[str, Tensor]]:
         """``evaluate(server, clients)``: mean over all clients of accuracy and cross-entropy on their own rows, [S].
 
         ``logits(server, clients, slot, ids, x)`` says what the models of the clients ``ids`` [k] of federation
-        ``slot`` answer to ``x`` [k, n, C, H, W]: [k, n, classes]. Memory: about ``chunk`` images at a time.
+        ``slot`` answer to ``x`` [k, n, C, H, W]: [k, n, classes]; NaN (a model that diverged) stays NaN and is no
+        guess. Memory: about ``chunk`` images, and at most ``models`` clients, at a time.
         """
 
         def evaluate(server: Mapping[str, Tree], clients: Mapping[str, Tree]) -> dict[str, Tensor]:
-            scores = [self._score(lambda *rest, s=s: logits(server, clients, s, *rest), s, chunk) for s in self._slots]
+            scores = [
+                self._score(lambda *rest, s=s: logits(server, clients, s, *rest), s, chunk, models) for s in self._slots
+            ]
             accuracy, loss = (torch.stack([pair[i] for pair in scores]).cpu() for i in (0, 1))
             return {"accuracy": accuracy, "loss": loss}
 
@@ -81,10 +88,12 @@ class PersonalProblem:
     def _slots(self) -> range:
         return range(len(self.own))
 
-    def _score(self, logits: Callable[[Tensor, Tensor], Tensor], slot: int, chunk: int) -> tuple[Tensor, Tensor]:
+    def _score(
+        self, logits: Callable[[Tensor, Tensor], Tensor], slot: int, chunk: int, models: int | None
+    ) -> tuple[Tensor, Tensor]:
         split = self.own[slot]
         count, width = split.table.shape
-        step = max(1, chunk // width)
+        step = max(1, min(models or count, chunk // width))
         hits, losses = [], []
         for start in range(0, count, step):
             ids = torch.arange(start, min(start + step, count))
@@ -94,8 +103,9 @@ class PersonalProblem:
                 answer, y = logits(ids, self.x[table]), self.y[table]
             each = torch.nn.functional.cross_entropy(answer.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
             share = real.double() / real.sum(1, keepdim=True)
-            hits.append(((answer.argmax(-1) == y) * share).sum(1))
-            losses.append((each.double() * share).sum(1))
+            hit = torch.where(answer.isfinite().all(-1), (answer.argmax(-1) == y).double(), math.nan)
+            hits.append((torch.where(real, hit, 0.0) * share).sum(1))
+            losses.append((torch.where(real, each.double(), 0.0) * share).sum(1))
         return torch.cat(hits).mean(), torch.cat(losses).mean()
 
 

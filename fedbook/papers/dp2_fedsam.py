@@ -29,7 +29,7 @@ from fedbook.federation.tree import Tree, tree_map
 from fedbook.learning.local import choose, epochs, local_steps, sgd
 from fedbook.learning.models import Model, Parameters, cross_entropy, stack
 from fedbook.learning.personal import PersonalProblem, PersonalSettings, personal_problem
-from fedbook.privacy.mechanisms import ClientGaussian, Clip, release_sum, row_norm, sum_sensitivity
+from fedbook.privacy.mechanisms import ClientGaussian, Clip, release_sum, sum_sensitivity
 from fedbook.privacy.release import Release
 from fedbook.randomness import stream
 
@@ -47,8 +47,8 @@ class Config:
     ``sam_radius`` (q; 0: CENTAUR). ``clip_norm`` (C; infinite: no clipping). ``noise_multiplier`` (sigma: noise on
     the sum / C). ``epsilon``: the budget; with ``noise_multiplier`` 0 the smallest sigma that keeps it is taken, else
     the run ends before it would cost more; 0: no budget. ``delta`` (0: 1/N). ``accountant``: where sigma comes from,
-    "sound" or "paper" (Theorem 2); what a run reports is always the sound figure. ``noise_by``: "server" (one draw
-    on the sum) or "clients" (everyone adds a share of variance sigma^2 C^2 / (r N); needs sampling "fixed" and
+    "sound" or "paper" (Theorem 2; such a run is not cut short); what a run reports is always the sound figure.
+    ``noise_by``: "server" (one draw on the sum) or "clients" (everyone adds a share of variance sigma^2 C^2 / (r N); needs sampling "fixed" and
     clients that do not collude). ``expected_cohort``: the constant divisor (0: r N). ``fine_tune_epochs`` (methods
     "-ft") at ``lr_fine_tune`` (0: ``lr_body``); ``head_refresh``: epochs of head training before the models are judged
     (0: as they are).
@@ -127,7 +127,8 @@ class Config:
         """These settings with the noise multiplier that the budget asks for (unchanged if one is given).
 
         ``heads``: whether clients keep something from round to round. Then cohorts of fixed size are not counted as
-        secret (see :meth:`DP2FedSAM.whose`), and the noise is the one for taking part in every round.
+        secret (see :meth:`DP2FedSAM.whose`), and the noise is the one for taking part in every round: more than the
+        budget will need, since a client takes part less often, but that is known only afterwards.
         ``accountant="paper"``: sigma of Theorem 2, equation (26), whether or not its precondition holds.
         Raises: ValueError if no noise keeps the budget.
         """
@@ -147,8 +148,10 @@ class Config:
 
     @property
     def adjacency(self) -> str:
-        """The neighbours the sampler protects: a cohort of fixed size hides who is replaced, not who is missing."""
-        return "replace_one" if self.sampling == "fixed" and self.client_rate < 1 else "add_remove"
+        """The neighbours that are hidden. A cohort of fixed size hides who is replaced, not who is missing; and where
+        clients add the noise, a missing one takes its share along."""
+        fixed = self.sampling == "fixed" and self.client_rate < 1
+        return "replace_one" if fixed or self.noise_by == "clients" else "add_remove"
 
 
 @dataclass(frozen=True)
@@ -198,6 +201,12 @@ class DP2FedSAM:
     def __init__(self, config: Config, model: Model, method: str = "dp2-fedsam"):
         self.method = METHODS[arguments.one_of("method", method, METHODS)]
         self.name, self.config, self.model, self.kind = method, config, model, model.kind
+        if (
+            self.method.shared == "body"
+            and not self.method.silent
+            and len(model.head_names) == len(list(model.module.parameters()))
+        ):
+            raise arguments.wrong(ValueError, "model", model.kind, "a model with a body before its head")
         self.loss = cross_entropy(model.apply)
         self.head_loss = cross_entropy(model.classify)
 
@@ -210,6 +219,7 @@ class DP2FedSAM:
         """phi^0 [S, ...] at the server; every client starts from its seed's one random head [S, N, ...]."""
         self.sampler = self.config.sampler(federation.num_clients)
         self.divisor = self.config.divisor(federation.num_clients)
+        self.shares = self.config.client_rate * federation.num_clients  # clients that add up to the whole noise
         like = next(x for x in federation.groups["all"].samples.values() if x.dtype.is_floating_point)
         theta = stack([self.model.init(stream(s, "init"), like.dtype) for s in turn.seeds])
         theta = tree_map(lambda x: x.to(like.device), theta)
@@ -222,6 +232,7 @@ class DP2FedSAM:
 
     def _declare(self, turn: Turn) -> None:
         turn.assume_public("the mean and the deviation of all pixels")
+        turn.assume_public("the number of clients N, of which the divisor and delta are made")
         if self.method.silent:
             turn.nothing_leaves("every client keeps what it trains; a random body comes from a public seed")
         elif not self.bounded:
@@ -269,10 +280,10 @@ class DP2FedSAM:
         """What a client's change passes before it leaves: one clip over all tensors together, perhaps its noise."""
         c = self.config
         if not self.bounded:
-            return (Clip(math.inf),)  # changes nothing, and notes the norm
+            return ()
         if c.noise_by == "server":
             return (Clip(c.clip_norm),)
-        return Clip(c.clip_norm), ClientGaussian(c.noise_multiplier * c.clip_norm / math.sqrt(self.divisor))
+        return Clip(c.clip_norm), ClientGaussian(c.noise_multiplier * c.clip_norm / math.sqrt(self.shares))
 
     def whose(self, cohort: Cohort) -> Cohort | None:
         """Whose data a release counts for: everybody's with amplification (None), or the cohort's without.
@@ -303,7 +314,10 @@ class DP2FedSAM:
             own, trace["head_loss"] = self.train_head(local, phi, own)  # lines 5-9
         new, trace["loss"] = self.train_shared(local, phi, own)  # lines 10-16
         change = tree_map(torch.sub, new, phi)  # line 17
-        norm = row_norm(change)
+        norm = torch.stack([x.flatten(1).double().square().sum(1) for x in change.values()]).sum(0).sqrt()
+        if self.bounded:  # a client that diverged sends zeros: it must not stop the run, and the sum stays bounded
+            sound = norm.isfinite()
+            change = tree_map(lambda x: torch.where(sound.view(-1, *[1] * (x.ndim - 1)), x, 0.0), change)
         trace |= {"update_norm": norm, "update_norm_squared": norm.square()}
         return Reply(upload={"change": change}, state={"own": own} if own else None, trace=trace)
 
@@ -374,7 +388,7 @@ class DP2FedSAM:
     def rate(self, part: str, t: int) -> float:
         """eta_phi or eta_h of round t."""
         lr = {"body": self.config.lr_body, "head": self.config.lr_head}
-        if self.config.swap_rates:
+        if self.config.swap_rates and self.method.shared == "body":
             lr = {"body": lr["head"], "head": lr["body"]}
         return lr[part] * self.config.lr_decay**t
 
@@ -408,7 +422,8 @@ class DP2FedSAM:
         """``evaluate(server, clients)``: accuracy and loss [S]; with ``head_refresh`` also "accuracy_refreshed"."""
 
         def judge(refresh: int):
-            return problem.evaluation(lambda *rest: self.logits(problem, seeds, *rest, refresh=refresh))
+            models = 50 if self.method.tuned else None  # each fine-tuned model is several copies of it in memory
+            return problem.evaluation(lambda *rest: self.logits(problem, seeds, *rest, refresh=refresh), models=models)
 
         def evaluate(server: Mapping[str, Tree], clients: Mapping[str, Tree]) -> dict[str, Tensor]:
             found = judge(0)(server, clients)
@@ -446,7 +461,7 @@ def build(
     return Rounds(
         algorithm, images.federation(), config.rounds, seeds=seeds, evaluate=algorithm.evaluation(images, seeds),
         every=settings["evaluate_every"] or max(1, config.rounds // 5), delta=config.delta_for(clients),
-        budget=config.epsilon if private and config.epsilon else None, **options,
+        budget=config.epsilon if private and config.epsilon and config.accountant == "sound" else None, **options,
     )  # fmt: skip
 
 

@@ -105,6 +105,7 @@ def calibrate_sampled(
     sampler = arguments.one_of("sampler", sampler, SAMPLERS)
     accountant = arguments.one_of("accountant", accountant, ACCOUNTANTS)
     multiplier = calibrate(epsilon, delta, rounds, "exact" if accountant == "pld" else "rdp")
+    multiplier *= 1 + 1e-12  # the sum over rounds is rounded in another order
     if sampler == "none" or rate == 1:
         return multiplier
     drawn = -math.expm1(rounds * math.log1p(-rate))
@@ -113,7 +114,6 @@ def calibrate_sampled(
             f"less than {drawn:.3g}, the chance to be drawn at all (else no noise is needed, and nothing promised)"
         )
         raise arguments.wrong(ValueError, "delta", delta, allowed)
-    multiplier *= 1 + 1e-12  # the sum over rounds is rounded in another order
     stages = ("rdp", "pld") if (sampler, accountant) == ("poisson", "pld") else (accountant,)
     for stage in stages:
 

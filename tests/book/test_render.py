@@ -178,7 +178,8 @@ def test_the_contents_list_every_chapter_with_its_state(pages):
     assert len(rows) == len(CHAPTERS)
     assert all(one.title in row and one.claim in row for one, row in zip(CHAPTERS, rows, strict=True))
     assert re.search(r"ready 12 456 78$", rows[0])
-    assert all(row.endswith("not yet written") for row in rows[1:])
+    # a chapter that was not in this run says so; one that is not ready says that
+    assert all(row.endswith("not yet written") for row, one in zip(rows, CHAPTERS, strict=True) if not one.ready)
     assert [link["href"] for link in pages["index.html"].select("tbody a")] == ["00_start_here.html"]
 
 

@@ -441,3 +441,63 @@ def test_bad_combinations_are_named():
         Config(clip_norm=math.inf, epsilon=1.0).with_noise(10)
     with pytest.raises(ValueError, match="^method: got 'ditto'"):
         DP2FedSAM(PLAIN, SMALL.model, "ditto")
+
+
+def test_the_divisor_does_not_touch_the_noise():
+    """``expected_cohort`` divides; the noise on the sum is what is accounted, whoever adds it."""
+    for noise_by in ("server", "clients"):
+        config = replace(NOISY_FIXED, lr_body=0.0, rounds=1, noise_by=noise_by)
+        moved = []
+        for expected in (0.0, 400.0):
+            shared = trained("dp2-fedsam", replace(config, expected_cohort=expected)).server["shared"]
+            start = SMALL.model.split(rounds_theta())[0]
+            moved.append(torch.cat([(shared[n][0] - start[n]).flatten() for n in start]) * (expected or 4.0))
+        assert torch.allclose(*moved, atol=1e-9)
+
+
+def test_noise_shares_hide_who_is_replaced_not_who_is_missing():
+    config = replace(NOISY_FIXED, noise_by="clients", client_rate=1.0)
+    algorithm = DP2FedSAM(config, SMALL.model)
+    algorithm.start(SMALL.federation(), Turn(-1, (0,), 8))
+    assert algorithm.what_is_released().adjacency == "replace_one"
+
+
+def test_a_client_that_diverges_neither_stops_a_private_run_nor_enters_the_sum():
+    x = SMALL.x.clone()
+    x[SMALL.train[0].lists()[3]] = 1e200
+    bad = replace(SMALL, x=x)
+    config = replace(NOISY, client_rate=1.0, noise_multiplier=0.0, clip_norm=0.1)
+    assert torch.equal(
+        one_round_sum(list(range(8)), bad, config), one_round_sum([k for k in range(8) if k != 3], bad, config)
+    )
+
+
+def test_a_model_that_diverged_is_not_judged_by_its_first_class():
+    rounds = trained("fedavg", PLAIN)
+    rounds.server["shared"] = tree_map(lambda x: x * math.nan, rounds.server["shared"])
+    found = rounds.algorithm.evaluation(SMALL, (0,))(rounds.server, rounds.clients)
+    assert math.isnan(float(found["accuracy"][0]))
+
+
+def test_a_model_without_a_body_is_refused_where_a_body_is_trained():
+    bare = problem(model="linear")
+    for method in ("dp2-fedsam", "centaur", "noise-only", "fedrep"):
+        with pytest.raises(ValueError, match="^model: got 'linear'"):
+            DP2FedSAM(PLAIN, bare.model, method)
+    trained("frozen-body", PLAIN, bare)
+
+
+@pytest.mark.parametrize("rounds", range(1, 12))
+def test_everybody_every_round_keeps_its_budget_to_the_last_round(rounds):
+    config = Config(rounds=rounds, client_rate=1.0, epsilon=2.0, delta=1e-3).with_noise(8)
+    one = Rounds(
+        DP2FedSAM(replace(config, body_epochs=0, head_epochs=0, clip_norm=1.0), SMALL.model), SMALL.federation(), rounds,
+        delta=1e-3, budget=2.0,
+    )  # fmt: skip
+    run(one)
+    assert one.t == rounds and one.stopped is None and 1.99 < one.privacy[0].report(1e-3)["epsilon"] <= 2.0
+
+
+def test_no_budget_where_something_leaves_in_clear():
+    with pytest.raises(ValueError, match="^budget: got 2.0"):
+        Rounds(DP2FedSAM(PLAIN, SMALL.model, "fedavg"), SMALL.federation(), 1, delta=1e-3, budget=2.0)
