@@ -490,10 +490,8 @@ def test_a_model_without_a_body_is_refused_where_a_body_is_trained():
 @pytest.mark.parametrize("rounds", range(1, 12))
 def test_everybody_every_round_keeps_its_budget_to_the_last_round(rounds):
     config = Config(rounds=rounds, client_rate=1.0, epsilon=2.0, delta=1e-3).with_noise(8)
-    one = Rounds(
-        DP2FedSAM(replace(config, body_epochs=0, head_epochs=0, clip_norm=1.0), SMALL.model), SMALL.federation(), rounds,
-        delta=1e-3, budget=2.0,
-    )  # fmt: skip
+    still = DP2FedSAM(replace(config, body_epochs=0, head_epochs=0, clip_norm=1.0), SMALL.model)
+    one = Rounds(still, SMALL.federation(), rounds, delta=1e-3, budget=2.0)
     run(one)
     assert one.t == rounds and one.stopped is None and 1.99 < one.privacy[0].report(1e-3)["epsilon"] <= 2.0
 
