@@ -49,9 +49,9 @@ class Config:
     the run ends before it would cost more; 0: no budget. ``delta`` (0: 1/N). ``accountant``: where sigma comes from,
     "sound" or "paper" (Theorem 2; such a run is not cut short); what a run reports is always the sound figure.
     ``noise_by``: "server" (one draw on the sum) or "clients" (everyone adds a share of variance sigma^2 C^2 / (r N);
-    needs sampling "fixed" and clients that do not collude). ``expected_cohort``: the constant divisor (0: r N). ``fine_tune_epochs`` (methods
-    "-ft") at ``lr_fine_tune`` (0: ``lr_body``); ``head_refresh``: epochs of head training before the models are judged
-    (0: as they are).
+    needs sampling "fixed" and clients that do not collude). ``expected_cohort``: the constant divisor (0: r N).
+    ``fine_tune_epochs`` (methods "-ft") at ``lr_fine_tune`` (0: ``lr_body``); ``head_refresh``: epochs of head training
+    before the models are judged (0: as they are).
     """
 
     rounds: int = 200
