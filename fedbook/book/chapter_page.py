@@ -149,6 +149,9 @@ def _finished(html: str, chapter: Chapter, folder: Path, problems: list[str]) ->
     for table in soup.find_all("table"):
         attributes = {"class": "scroll", "tabindex": "0", "role": "region", "aria-label": "Table"}
         table.wrap(soup.new_tag("div", attrs=attributes))
+    for text in soup.select(".output_text pre"):
+        if _has_columns(text.get_text()):  # a wrapped table cannot be read: it scrolls
+            text["class"] = [*text.get("class", []), "columns"]
     for link in soup.find_all("a", href=True):
         link["href"] = page_link(link["href"])
     for image in soup.find_all("img"):
@@ -159,6 +162,11 @@ def _finished(html: str, chapter: Chapter, folder: Path, problems: list[str]) ->
     formulas = "".join(sorted(set("".join(one.get_text() for one in soup.find_all("math")))))
     sidebar = f"<strong>{escape(chapter.title)}</strong><ol>{''.join(entries)}</ol>"
     return str(soup), sidebar, font_face(formulas) if formulas else ""
+
+
+def _has_columns(text: str) -> bool:
+    """Whether printed text is a table: three lines or more whose words stand far apart."""
+    return sum(len(re.findall(r"(?<=\S) {2,}(?=\S)", line)) >= 2 for line in text.splitlines()) >= 3
 
 
 def _headings(soup: Any) -> list[str]:

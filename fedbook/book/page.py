@@ -74,6 +74,7 @@ code { font-family: ui-monospace, "DejaVu Sans Mono", Consolas, monospace; font-
 .input_area, .rendered_html pre { background: var(--panel); border: 1px solid var(--line); border-radius: 6px; }
 .output_area { margin: .5rem 0; overflow-x: auto; }
 .output_text pre { border-left: 3px solid var(--line); white-space: pre-wrap; }
+.output_text pre.columns { white-space: pre; }
 .note { color: var(--soft); font-size: .9rem; border-left: 3px solid var(--line); margin: .5rem 0; }
 p.note { padding: .3rem .8rem; }
 img { max-width: 100%; height: auto; background: #fff; }

@@ -219,3 +219,11 @@ def test_chapters_that_are_not_written_are_refused(tmp_path):
         build("quick", ["fedsc"], tmp_path)
     with pytest.raises(ValueError, match="fedprox"):
         build("quick", ["fedprox"], tmp_path)
+
+
+def test_printed_tables_scroll_and_sentences_wrap():
+    from fedbook.book.chapter_page import _has_columns
+
+    assert _has_columns("method        1        2\na          0.93     0.94\nb             1        2\n")
+    assert _has_columns("x  1  2\n" * 3)
+    assert not _has_columns("Mean accuracy over 5 seeds: a 0.93; b 0.94.\nA second sentence.   It has a gap.\n")
