@@ -24,8 +24,8 @@ class WeakNoise(DP2FedSAM):
 
     share = 0.3
 
-    def with_noise(self, total: Parameters, turn) -> Parameters:
-        noised = super().with_noise(total, turn)
+    def noised(self, total: Parameters, turn) -> Parameters:
+        noised = super().noised(total, turn)
         return tree_map(lambda x, y: x + self.share * (y - x), total, noised)
 
 

@@ -257,7 +257,7 @@ class DP2FedSAM:
         )  # lines 3-18  # fmt: skip
         change = total["change"]
         if self.bounded and c.noise_by == "server" and c.noise_multiplier:  # line 18, once for the sum
-            change = self.with_noise(change, turn)
+            change = self.noised(change, turn)
         return server | {"shared": tree_map(lambda old, x: old + x / self.divisor, shared, change)}  # line 20
 
     @property
@@ -265,16 +265,16 @@ class DP2FedSAM:
         """Whether one client can move the sum by a bounded amount only: without that there is nothing to account."""
         return self.method.private and not math.isinf(self.config.clip_norm)
 
-    def with_noise(self, total: Parameters, turn: Turn) -> Parameters:
+    def noised(self, total: Parameters, turn: Turn) -> Parameters:
         """N(0, C^2 sigma^2) on every entry of each federation's sum; also where nobody took part."""
-        noised = [
+        sums = [
             release_sum(
                 {name: x[slot] for name, x in total.items()},
                 bound=self.config.clip_norm, noise_multiplier=self.config.noise_multiplier, rng=rng,
             )
             for slot, rng in enumerate(turn.noise_streams())
         ]  # fmt: skip
-        return stack(noised)
+        return stack(sums)
 
     def transforms(self) -> tuple[Clip | ClientGaussian, ...]:
         """What a client's change passes before it leaves: one clip over all tensors together, perhaps its noise."""
