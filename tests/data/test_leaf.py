@@ -248,3 +248,24 @@ def test_the_counts_that_explain_each_other():
     said = [int(n.replace(",", "")) for n in re.findall(r"\d+,\d{3}", data.femnist.__doc__)]
     images, writers, _, _, characters, doubled = said
     assert images == characters + doubled and doubled == writers - 1 and characters == 697_932 + 116_323
+
+
+def test_writers_become_the_clients_of_a_personal_problem(tmp_path):
+    """The whole way of chapter 4's FEMNIST: files, natural split, every writer judged on images of its own."""
+    from fedbook.federation import Rounds, run
+    from fedbook.learning.personal import PersonalSettings, personal_problem
+    from fedbook.papers.dp2_fedsam import Config, DP2FedSAM
+
+    people = {name: [k, k + 10, k, 5, 6] for k, name in enumerate(("f0", "f1", "f2", "f3"))}
+    for part in ("train", "test"):
+        whole = content(*(entry(name, *labels, seed=7 * i) for i, (name, labels) in enumerate(people.items())))
+        write(tmp_path / "femnist" / part / "all_data_0.json", whole)
+    settings = PersonalSettings(partition="natural", clients=3, model="mlp16", own_share=0.2)
+    problem = personal_problem("femnist", settings, (0,), root=str(tmp_path))
+    assert problem.train[0].num_clients == 3 and problem.train[0].sizes.tolist() == [8, 8, 8]
+    config = Config(rounds=1, client_rate=1.0, noise_multiplier=1.0, batch_size=4)
+    algorithm = DP2FedSAM(config, problem.model)
+    rounds = run(Rounds(algorithm, problem.federation(), 1, evaluate=algorithm.evaluation(problem, (0,))))
+    assert 0 <= rounds.history[-1].metrics["accuracy"][0] <= 1
+    with pytest.raises(ValueError, match="^partition: got 'natural' with images without writers"):
+        personal_problem("digits", PersonalSettings(partition="natural", clients=3))
