@@ -7,9 +7,14 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psutil
 
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 # A backend or test options set by the caller would silence figures or change the second run.
@@ -77,3 +82,16 @@ def _end_tree(pid: int) -> None:
             one.kill()
         except psutil.NoSuchProcess:
             continue
+    deadline = time.monotonic() + 10
+    while any(_runs(one) for one in family[:-1]) and time.monotonic() < deadline:  # a kill takes effect a moment later
+        time.sleep(0.01)
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Whether it still does something (a zombie does not, and may stay where nobody collects it)."""
+    import psutil
+
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
