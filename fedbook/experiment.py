@@ -7,7 +7,7 @@ import math
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +93,18 @@ def plan(
     chosen = Plan(paper, method, problem, profile, read, seeds, pick_device(device))
     settings = chosen.settings()
     for kind in paper.settings:  # refuses values that are not allowed
-        kind(**{f.name: settings[f.name] for f in fields(kind)})
+        own_settings(kind, settings)
     return chosen
+
+
+def own_settings(kind: type, settings: Mapping[str, Any]) -> Any:
+    """The dataclass ``kind`` with its own fields out of ``settings``. Raises: TypeError, ValueError."""
+    return kind(**{f.name: settings[f.name] for f in fields(kind)})
+
+
+def identity(config: Any, **more: Any) -> dict[str, Any]:
+    """Plain values that identify a run: the settings without the number of rounds, so that it can be prolonged."""
+    return {key: value for key, value in asdict(config).items() if key != "rounds"} | more
 
 
 def pick_device(word: str) -> str:

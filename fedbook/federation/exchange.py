@@ -66,6 +66,7 @@ class Local:
     t: int
     how: str = "vmap"
     chunk: int | None = None
+    noise_seeds: tuple[int | None, ...] | None = None
 
     def streams(self, purpose: str) -> list[np.random.Generator]:
         """R generators, one a client, keyed by (its federation's seed, purpose, round, client).
@@ -73,6 +74,11 @@ class Local:
         Two exchanges of one round that need independent draws must name different purposes.
         """
         return [stream(s, purpose, self.t, k) for s, k in zip(self.seeds, self.clients.tolist(), strict=True)]
+
+    def noise_streams(self, purpose: str = "noise") -> list[np.random.Generator]:
+        """R generators for privacy noise that is part of the work, keyed like :meth:`streams` by the noise seeds."""
+        seeds = self.seeds if self.noise_seeds is None else self.noise_seeds
+        return [stream(s, purpose, self.t, k) for s, k in zip(seeds, self.clients.tolist(), strict=True)]
 
 
 @dataclass(frozen=True)

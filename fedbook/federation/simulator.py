@@ -119,6 +119,7 @@ class Simulator:
             t=self.t,
             how=self.how,
             chunk=self.chunk,
+            noise_seeds=tuple(self.noise_seeds[s] for s in slot.tolist()),
         )
         reply = _checked(exchange.work(local), len(slot), exchange.name)
         if reply.state is not None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from fedbook import arguments
-from fedbook.experiment import Paper
+from fedbook.experiment import Paper, identity, own_settings
 from fedbook.federation.cohort import Cohort, Everyone, FixedSize, Poisson, Sampler
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
 from fedbook.federation.loop import Rounds, Turn, no_setup
@@ -211,9 +211,8 @@ class DP2FedSAM:
         self.head_loss = cross_entropy(model.classify)
 
     def configuration(self) -> dict[str, Any]:
-        """Plain values that identify the run. The number of rounds is not among them: a run can be prolonged."""
-        settings = {key: value for key, value in asdict(self.config).items() if key != "rounds"}
-        return settings | {"model": self.model.kind}
+        """What a checkpoint must agree on."""
+        return identity(self.config, model=self.model.kind)
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """phi^0 [S, ...] at the server; every client starts from its seed's one random head [S, N, ...]."""
@@ -441,15 +440,14 @@ def _no_loss(theta: Parameters) -> Tensor:
 
 def problem_of(problem: str, settings: Mapping[str, Any], seeds: Sequence[int], device: str) -> PersonalProblem:
     """The images and splits that the settings name (those of PersonalSettings; others are ignored)."""
-    own = PersonalSettings(**{f.name: settings[f.name] for f in fields(PersonalSettings)})
-    return personal_problem(problem, own, seeds, device)
+    return personal_problem(problem, own_settings(PersonalSettings, settings), seeds, device)
 
 
 def build(
     method: str, problem: str, settings: Mapping[str, Any], seeds: Sequence[int], device: str, **options: Any
 ) -> Rounds:
     """The run that the settings name (fields of Config and of PersonalSettings)."""
-    config = Config(**{f.name: settings[f.name] for f in fields(Config)})
+    config = own_settings(Config, settings)
     clients = settings["clients"]
     private = METHODS[method].private
     if private:

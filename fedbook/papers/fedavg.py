@@ -10,14 +10,14 @@ own n_k samples and sends theta_k back; the server sets theta to the mean of the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.experiment import Paper
+from fedbook.experiment import Paper, identity, own_settings
 from fedbook.federation.cohort import Everyone, FixedSize, Poisson, Sampler
 from fedbook.federation.exchange import Exchange, Local, Reply, Round, weighted_mean
 from fedbook.federation.loop import Rounds, Turn, no_setup
@@ -86,9 +86,8 @@ class FedAvg:
         self.loss = cross_entropy(model.apply)
 
     def configuration(self) -> dict[str, Any]:
-        """Plain values that identify the run. The number of rounds is not among them: a run can be prolonged."""
-        settings = {key: value for key, value in asdict(self.config).items() if key != "rounds"}
-        return settings | {"model": self.model.kind}
+        """What a checkpoint must agree on."""
+        return identity(self.config, model=self.model.kind)
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """theta: one initialisation for each seed, [S, ...]; clients keep nothing."""
@@ -192,9 +191,8 @@ def build(
     method: str, problem: str, settings: Mapping[str, Any], seeds: Sequence[int], device: str, **options: Any
 ) -> Rounds:
     """The run that the settings name (fields of Config and of ImageSettings)."""
-    chosen = {kind: kind(**{f.name: settings[f.name] for f in fields(kind)}) for kind in (Config, ImageSettings)}
-    images = image_problem(problem, chosen[ImageSettings], seeds, device)
-    config = chosen[Config]
+    config = own_settings(Config, settings)
+    images = image_problem(problem, own_settings(ImageSettings, settings), seeds, device)
     method_algorithm = algorithm(method, config, images.model)
     federation = images.federation(pooled=method == "central")
     every = settings["evaluate_every"] or max(1, config.rounds // 25)
