@@ -28,7 +28,8 @@ class Paper:
     never the algorithm). ``settings``: the dataclasses whose fields ``--set`` may name. ``build(method,
     problem, settings, seeds, device, **options) -> Rounds``. ``fits``: by problem, the settings that it changes after
     the profile (it has fewer images than the profile asks for).
-    ``delta``: at which privacy is reported. ``metric`` is compared and tuned; ``larger_is_better`` says which way.
+    ``delta``: at which privacy is reported. ``metric`` is compared and tuned; ``larger_is_better`` says which way;
+    a comparison keeps it and ``curves`` by round.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Paper:
     delta: float = 1e-5
     metric: str = "accuracy"
     larger_is_better: bool = True
+    curves: tuple[str, ...] = ()
     fits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def defaults(self) -> dict[str, Any]:
@@ -197,9 +199,9 @@ def compare(
     """A table: every method at every value of ``vary``, over ``seeds`` repetitions.
 
     ``tune``: each method at each place of the table gets the same grid; the setting with the best mean metric on
-    held-out training images, with seeds that are not reported, is the one reported (settings with
-    ``judge="validation"``); ``tune_changes`` shortens those trials. The result holds all that
-    is needed to repeat a cell.
+    held-out training images (settings with ``judge="validation"``, where a paper has held-out data), with seeds that
+    are not reported, is the one reported; ``tune_changes`` shortens those trials. The result holds all that is
+    needed to repeat a cell.
     """
     count = arguments.integer("seeds", seeds, 1, 1000)
     if isinstance(methods, str) or not isinstance(methods, Sequence) or not methods:
@@ -227,7 +229,7 @@ def compare(
                     entry["privacy"]["not_counted"].append(
                         f"choosing {', '.join(best)} by looking at these clients' data"
                     )
-            curve = _curve(rounds, paper.metric)
+            curve = _curve(rounds, paper.metric, *paper.curves)
             cells.append(
                 {"method": method, "varied": varied, "tuned": best, "tried": tried, "curve": curve, "runs": results}
             )
@@ -246,7 +248,8 @@ def compare(
 def _tune(paper, method, problem, profile, base, tune, device) -> list[dict[str, Any]]:
     tried = []
     for setting in grid(tune):
-        trial = plan(paper, method, problem, profile, base | setting | {"judge": "validation"}, (1000, 1001), device)
+        held_out = {"judge": "validation"} if "judge" in paper.defaults() else {}  # else by other seeds alone
+        trial = plan(paper, method, problem, profile, base | setting | held_out, (1000, 1001), device)
         rounds, _ = execute(trial.rounds(), label=f"tune {method} {setting}")
         last = [row[-1] for row in _curve(rounds, paper.metric)[paper.metric] if row]
         score = sum(last) / len(last) if last and all(math.isfinite(v) for v in last) else None
@@ -254,12 +257,24 @@ def _tune(paper, method, problem, profile, base, tune, device) -> list[dict[str,
     return tried
 
 
-def _curve(rounds: Rounds, metric: str) -> dict[str, list]:
-    """The metric by round, one list a seed; empty lists for a run that was never judged (no budget for a round)."""
+def _curve(rounds: Rounds, *metrics: str) -> dict[str, list]:
+    """The metrics by round, one list a seed; empty lists for a run that was never judged (no budget for a round).
+
+    Five digits after the point, or six in all where that is more (an excess risk may be tiny).
+    """
     if not any(record.metrics for record in rounds.history):
-        return {"round": [], metric: [[] for _ in rounds.seeds]}
-    evaluated, values = rounds.history.values(metric)
-    return {"round": evaluated.tolist(), metric: [[round(v, 5) for v in row] for row in values.tolist()]}
+        return {"round": []} | {metric: [[] for _ in rounds.seeds] for metric in metrics}
+    found: dict[str, list] = {}
+    for metric in metrics:
+        if not any(metric in record.metrics for record in rounds.history):
+            continue  # not every problem has it
+        evaluated, values = rounds.history.values(metric)
+        found |= {"round": evaluated.tolist(), metric: [[_digits(v) for v in row] for row in values.tolist()]}
+    return found
+
+
+def _digits(value: float) -> float:
+    return round(value, 5) if not math.isfinite(value) or abs(value) >= 0.1 else float(f"{value:.6g}")
 
 
 def _goodness(mean: float | None, paper: Paper) -> float:

@@ -1,8 +1,14 @@
-"""Makes the data that ship: ``python -m fedbook.data.make fashion_mnist SOURCE_DIR OUT_DIR`` and ``... sums DATA_DIR``.
+"""Makes the data that ship: ``python -m fedbook.data.make`` and then one of
+
+    fashion_mnist SOURCE_DIR OUT_DIR
+    wordnet_mammals SOURCE_DIR OUT_DIR
+    wordnet_embedding DIR                 trains, for about half a minute
+    sums DATA_DIR
 
 The subset of Fashion-MNIST is a function of the full public files alone: which rows are kept follows from a keyed
 stream, their order is that of the full set, and the packing holds no name or time. So whoever has the full files can
-make the subset again, byte for byte.
+make the subset again, byte for byte. So it is with the mammals of WordNet. Their embedding is trained, without any
+random number, but from machine to machine its last digits differ.
 """
 
 from __future__ import annotations
@@ -11,11 +17,21 @@ import hashlib
 import sys
 from pathlib import Path
 
+from fedbook.data.errors import BrokenFile
 from fedbook.data.idx import read_idx, write_idx
 from fedbook.data.sources import MNIST_FILES
 from fedbook.data.subset import SPLITS, subset_rows
+from fedbook.data.wordnet import (
+    UNPUBLISHED,
+    mammal_rows,
+    read_embedding,
+    read_nouns,
+    read_taxonomy,
+    write_lines,
+)
 
 SUMS = "SHA256SUMS"
+MAMMALS, EMBEDDING, LICENCE = "mammals.txt.gz", "embedding.txt.gz", "LICENSE.txt"
 
 
 def make_fashion_mnist(source: str | Path, out: str | Path) -> tuple[Path, ...]:
@@ -37,6 +53,45 @@ def make_fashion_mnist(source: str | Path, out: str | Path) -> tuple[Path, ...]:
     return tuple(made)
 
 
+def make_wordnet_mammals(source: str | Path, out: str | Path) -> tuple[Path, ...]:
+    """Writes the mammals among the nouns of WordNet 3.0, and its licence, to ``out``; returns the two files.
+
+    ``source``: the folder that holds ``data.noun`` or ``data.noun.gz``.
+    Raises: BrokenFile, FileNotFoundError.
+    """
+    source, out = Path(source), Path(out)
+    plain = source / "data.noun"
+    nouns = plain if plain.is_file() else source / "data.noun.gz"
+    licence, synsets = read_nouns(nouns)
+    try:
+        rows = mammal_rows(synsets)
+    except ValueError as error:
+        raise BrokenFile(nouns, str(error)) from error
+    out.mkdir(parents=True, exist_ok=True)
+    head = ["The mammals of WordNet 3.0, taken from its data.noun: offset, name, hypernyms (@ a kind of, @i an instance of)."]
+    write_lines(out / MAMMALS, [*head, "", *licence], rows)
+    read_taxonomy(out / MAMMALS)
+    (out / LICENCE).write_text("".join(f"{line}\n" for line in licence), encoding="ascii")
+    return out / MAMMALS, out / LICENCE
+
+
+def make_wordnet_embedding(out: str | Path) -> Path:
+    """Trains the embedding of the mammals in the folder ``out`` and writes it there.
+
+    Raises: BrokenFile, FileNotFoundError.
+    """
+    from fedbook.learning.embedding import train_embedding
+
+    out = Path(out)
+    mammals = read_taxonomy(out / MAMMALS).without(UNPUBLISHED)
+    points = train_embedding(mammals)
+    rows = [f"{name} {x:.6f} {y:.6f}" for name, (x, y) in zip(mammals.names, points[:, 1:].tolist(), strict=True)]
+    head = ["The mammals of WordNet 3.0 in the hyperbolic plane: name, the two spatial coordinates on the hyperboloid."]
+    write_lines(out / EMBEDDING, [*head, "Made by fedbook.learning.embedding.train_embedding from mammals.txt.gz."], rows)
+    read_embedding(out / EMBEDDING, mammals.names)
+    return out / EMBEDDING
+
+
 def checksums(folder: str | Path) -> str:
     """The text of ``SHA256SUMS``: every file below ``folder`` but itself and what lies in ``results/``."""
     folder = Path(folder)
@@ -47,9 +102,15 @@ def checksums(folder: str | Path) -> str:
 
 def main(words: list[str]) -> int:
     """The command line of this module; returns the exit status."""
-    if len(words) == 3 and words[0] == "fashion_mnist":
-        for path in make_fashion_mnist(words[1], words[2]):
-            print(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path}")
+    makers = {"fashion_mnist": make_fashion_mnist, "wordnet_mammals": make_wordnet_mammals}
+    made: tuple[Path, ...] = ()
+    if len(words) == 3 and words[0] in makers:
+        made = makers[words[0]](words[1], words[2])
+    elif len(words) == 2 and words[0] == "wordnet_embedding":
+        made = (make_wordnet_embedding(words[1]),)
+    for path in made:
+        print(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path}")
+    if made:
         return 0
     if len(words) == 2 and words[0] == "sums":
         (Path(words[1]) / SUMS).write_text(checksums(words[1]), encoding="utf-8")

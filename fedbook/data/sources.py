@@ -41,7 +41,7 @@ class Source:
 
     ``access``: ``"public"`` (fetched from ``urls``, or from the ``archive`` that holds all ``files``), ``"derived"``
     (made from another dataset), ``"bundled"`` (comes with a Python package), ``"manual"`` (``instructions`` say what a
-    person has to do, because the publisher asks for an account or an agreement).
+    person has to do: the publisher asks for an account or an agreement, or nobody publishes the file but the book).
     ``ignored``: what else lies in the archive and is not kept. ``part_limit``: the most bytes of one of its files.
     ``unpacked_in``: the folder, relative to the data root, that the archive's names start from.
     """
@@ -255,6 +255,64 @@ FEMNIST = Source(
     ),
 )
 
+# Address, checksum and licence as MedMNIST's own list gives them, the size as others' downloads showed it: not tried.
+PATHMNIST = Source(
+    "pathmnist",
+    (
+        DataFile(
+            "pathmnist/pathmnist.npz",
+            "md5:a8b06965200029087d5bd730944a56c1",
+            205_615_438,
+            (
+                "https://zenodo.org/records/10519652/files/pathmnist.npz?download=1",
+                "https://zenodo.org/records/6496656/files/pathmnist.npz?download=1",
+            ),
+        ),
+    ),
+    "CC BY 4.0; please cite J. Yang et al., MedMNIST v2 (2023), and J. N. Kather et al. (2019) for the images",
+    "Stained tissue of the colon, 9 kinds: 89,996 + 10,004 + 7,180 colour images of 28x28 (MedMNIST v2).",
+)
+
+_REMAKE = "It ships with the book: take it from the data/ of the book's repository."
+WORDNET_MAMMALS = Source(
+    "wordnet_mammals",
+    (
+        DataFile(
+            "wordnet/mammals.txt.gz",
+            "sha256:e5a99366c25253e42165b39837af16e0e640e83d26489be9e9029e7c0a680d8c",
+            12_934,
+            content="f68923ac07f1d6f07d0137597ad3f1a2c07358c086dc1f81375b14057d439bd9",
+            content_size=38_068,
+        ),
+    ),
+    "WordNet 3.0 license, Copyright 2006 by Princeton University",
+    "The 1,182 mammals of WordNet 3.0 (G. A. Miller 1995) and what each directly is a kind or an instance of.",
+    access="manual",
+    instructions=f"{_REMAKE} From WordNet's data.noun: python -m fedbook.data.make wordnet_mammals SOURCE_DIR OUT_DIR.",
+)
+
+# Trained, so made only here: another machine's arithmetic gives other last digits.
+WORDNET_EMBEDDING = Source(
+    "wordnet_embedding",
+    (
+        DataFile(
+            "wordnet/embedding.txt.gz",
+            "sha256:f28ceeacfec206bd799c02df6f91027ee51b0a372420d952514f530050928ce4",
+            23_247,
+            content="0d41755cc1d009ade4abad4bff2278daffc993fa3910c9c9b6e36ac63f338aa9",
+            content_size=45_274,
+        ),
+    ),
+    "WordNet 3.0 license, Copyright 2006 by Princeton University",
+    "1,180 mammals of WordNet 3.0 as points of the hyperbolic plane, trained for the book.",
+    access="manual",
+    instructions=f"{_REMAKE} Another, as good: python -m fedbook.data.make wordnet_embedding OUT_DIR.",
+)
+
 SOURCES = {
-    source.name: source for source in (DIGITS, MNIST, FASHION_MNIST, FASHION_MNIST_SUBSET, CIFAR10, EMNIST, FEMNIST)
+    source.name: source
+    for source in (
+        *(DIGITS, MNIST, FASHION_MNIST, FASHION_MNIST_SUBSET, CIFAR10, EMNIST, FEMNIST, PATHMNIST),
+        *(WORDNET_MAMMALS, WORDNET_EMBEDDING),
+    )
 }

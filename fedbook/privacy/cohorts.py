@@ -1,9 +1,10 @@
-"""Secret cohorts: which draws stand behind the releases of a run, kept in a few numbers however many rounds it has."""
+"""Secret draws of clients or records behind the releases of a run, in a few numbers however many rounds it has."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from operator import ge
 from typing import Any
 
 from fedbook import arguments
@@ -20,6 +21,44 @@ def no_amplification(release: Release) -> str | None:
     if release.adjacency not in BOUNDS[release.sampler]:
         return f"no bound for {release.adjacency} neighbours"
     return None if release.rate < 1 else "everybody is drawn"
+
+
+def own_draw(release: Release) -> bool:
+    """Whether the draw counts although it is known which clients release: a fixed share of each one's own records."""
+    return release.unit == "record" and release.sampler == "fixed" and no_amplification(release) is None
+
+
+def ran(releases: Iterable[Release]) -> str:
+    """Which samplers ran at which rates; of more than three rates only the ends."""
+    rates: dict[str, set[float]] = {}
+    for release in releases:
+        rates.setdefault(release.sampler, set()).add(release.rate)
+    found = []
+    for sampler, those in sorted(rates.items()):
+        if len(those) > 3:
+            found.append(f"{sampler} at {len(those)} rates from {min(those):g} to {max(those):g}")
+        else:
+            found += [f"{sampler} at rate {rate:g}" for rate in sorted(those)]
+    return " and ".join(found)
+
+
+def largest(spent: Iterable[Mapping[tuple, float]]) -> list[dict[tuple, float]]:
+    """The clients that may have the largest figure: ``spent`` without whoever spent no more of anything than another.
+
+    Each entry holds what one client has spent, by form of release; only entries with the same forms are compared.
+    """
+    alike: dict[tuple, set[tuple]] = {}
+    for one in spent:
+        keys = tuple(sorted(one))
+        alike.setdefault(keys, set()).add(tuple(one[key] for key in keys))
+    kept = []
+    for keys in sorted(alike):
+        front: list[tuple] = []
+        for amount in sorted(alike[keys], reverse=True):  # none of the later ones exceeds an earlier one in all
+            if not any(all(map(ge, other, amount)) for other in front):
+                front.append(amount)
+        kept += [dict(zip(keys, amount, strict=True)) for amount in front]
+    return kept
 
 
 class SecretCohorts:
@@ -49,11 +88,18 @@ class SecretCohorts:
         self._count((sampler, rate, z, shared), 1)
         self._latest[sampler, rate] = (release.round, z, shared)
 
-    def draws(self, emptied: bool) -> tuple[Draws, ...]:
-        """What the accountant composes, always in the same order. ``emptied``: see :class:`Draws`."""
+    def draws(self, emptied: bool, own: Mapping[tuple[float, float], int]) -> tuple[Draws, ...]:
+        """What the accountant composes for one client, always in the same order.
+
+        ``emptied``: see :class:`Draws`. ``own``: how often it drew records itself, by rate and multiplier.
+        """
+        number = dict(self._number)
+        for (rate, multiplier), drawn in own.items():
+            form = ("fixed", rate, multiplier, False)
+            number[form] = number.get(form, 0) + drawn
         return tuple(
-            Draws(sampler, rate, multiplier, number, emptied, shared)
-            for (sampler, rate, multiplier, shared), number in sorted(self._number.items())
+            Draws(sampler, rate, multiplier, count, emptied, shared)
+            for (sampler, rate, multiplier, shared), count in sorted(number.items())
         )
 
     def state(self) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """The privacy ledger: every noised release of a run is entered, and the run's one sound figure comes out.
 
 The figure is for the unit and adjacency of the releases. A release to everyone whose sampler is ``poisson`` or
-``fixed`` is accounted with the amplification that drawing a cohort in secret gives; a release recorded for
-listed clients without it, for participation as it happened. The figure is ``None`` (not private) as soon as
-something that depends on the protected data leaves without noise; what the noised releases alone would cost is
-then still shown, as ``epsilon_of_releases``.
+``fixed`` is accounted with the amplification that drawing a cohort in secret gives. A release recorded for
+listed clients is accounted for participation as it happened, client by client: without amplification, but
+where the unit is a record and each client drew a fixed share of its own. The figure is ``None`` (not private)
+as soon as something that depends on the protected data leaves without noise; what the noised releases alone
+would cost is then still shown, as ``epsilon_of_releases``.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from torch import Tensor
 
 from fedbook import arguments
 from fedbook.privacy.accountant import Figure, inverse_square, total_epsilon
-from fedbook.privacy.cohorts import SecretCohorts, no_amplification
+from fedbook.privacy.cohorts import SecretCohorts, largest, no_amplification, own_draw, ran
 from fedbook.privacy.release import TRUST, Release, words
 
 SMALL_DELTA = 1e-5  # a second figure is given here: at 1/N, publishing one client's data at random would pass
 SEEDED = "drawn from a seed: not private from whoever knows the seed"
 UNSEEDED = "drawn from the operating system: nobody can repeat it"
+PLAIN = ()  # the form of releases without amplification
 
 
 @dataclass
@@ -75,6 +77,10 @@ class PrivacyLedger:
         sampler and rate are accounted so that it holds whether or not they had one cohort; a release without a
         round, and each of its ``count``, has a cohort of its own.
 
+        With ``clients`` the sampler is accounted only for the unit ``record`` and the sampler ``fixed``: each of
+        the clients draws its own records, secretly and afresh for every release and each of its ``count``.
+        Releases on the same drawn records must be put together into one, 1 / z^2 being the sum of theirs.
+
         Shapes: ``clients`` [m] different client numbers. Raises: TypeError, ValueError.
         """
         kind, members = self._checked(release, clients)
@@ -118,7 +124,7 @@ class PrivacyLedger:
         ``epsilon``: the whole run's figure, the smallest of those that hold; ``accountant`` says which it is:
         ``exact`` (closed form of composed Gaussians), ``pld`` (privacy loss distribution, Poisson cohorts) or
         ``rdp`` (Renyi). ``epsilon_rdp``: the Renyi figure beside it, as valid, seldom smaller.
-        ``epsilon_without_amplification``: what holds against those who know who took part. All are None if
+        ``epsilon_without_amplification``: what holds against those who know who, or what, was drawn. All are None if
         anything is in clear, a release has no noise, or nothing was recorded; ``..._of_releases`` leave out
         what is in clear. ``at_smaller_delta``: the figure at 1e-5 too, if ``delta`` is larger. ``sigma``: the
         noise multiplier, if all releases have the same.
@@ -207,12 +213,12 @@ class PrivacyLedger:
         """The kind of ``release`` and the list of ``clients``, if both may be recorded here."""
         if not isinstance(release, Release):
             raise arguments.wrong(TypeError, "release", release, "a Release")
-        for known in self._kinds:
-            if (release.unit, release.adjacency) != (known.unit, known.adjacency):
-                raise ValueError(
-                    f"release: got the unit {release.unit} under {release.adjacency}; allowed is what this ledger "
-                    f"holds, {known.unit} under {known.adjacency} (restate the sensitivity for it)"
-                )
+        known = next(iter(self._kinds), release)
+        if (release.unit, release.adjacency) != (known.unit, known.adjacency):
+            raise ValueError(
+                f"release: got the unit {release.unit} under {release.adjacency}; allowed is what this ledger "
+                f"holds, {known.unit} under {known.adjacency} (restate the sensitivity for it)"
+            )
         members = None
         if clients is not None:
             members = arguments.tensor("clients", clients, ndim=1, kind="integer").tolist()
@@ -221,21 +227,33 @@ class PrivacyLedger:
         return replace(release, count=1, round=None), members
 
     def _figure(self, delta: float, accountant: str = "pld", amplified: bool = True) -> Figure:
-        """The epsilon of all releases together, and what gave it.
-
-        The draws concern every client alike, so the client with the largest plain rest is the worst one.
-        """
+        """The epsilon of all releases together, for the client with the most, and what gave it."""
         amplified = amplified and not self._seen_who()
+        emptied = any(kind.adjacency == "zero_out" for kind in self._kinds)
+        everyone, clients = self._spent(amplified)
+        figures = []
+        for own in largest(clients) or [{}]:
+            mu = math.sqrt(everyone + own.pop(PLAIN, 0.0))
+            draws = self._cohorts.draws(emptied, own) if amplified else ()
+            figures.append(total_epsilon(draws, mu, delta, accountant))
+        return max(figures)
+
+    def _spent(self, amplified: bool) -> tuple[float, Iterable[dict]]:
+        """mu^2 of everyone's plain releases, and what single clients have spent beside it and the secret cohorts.
+
+        That is mu^2 of their plain releases (at ``PLAIN``), and how often they drew records, by rate and multiplier.
+        """
         everyone, clients = 0.0, {}
         for kind, tally in self._kinds.items():
             cost = inverse_square(kind.noise_multiplier)
             if tally.everyone and not (amplified and no_amplification(kind) is None):
                 everyone += tally.everyone * cost
+            own = amplified and own_draw(kind)
+            form = (kind.rate, kind.noise_multiplier) if own else PLAIN
             for client, count in tally.clients.items():
-                clients[client] = clients.get(client, 0.0) + count * cost
-        mu = math.sqrt(everyone + max(clients.values(), default=0.0))
-        emptied = any(kind.adjacency == "zero_out" for kind in self._kinds)
-        return total_epsilon(self._cohorts.draws(emptied) if amplified else (), mu, delta, accountant)
+                spent = clients.setdefault(client, {})
+                spent[form] = spent.get(form, 0) + count * (1 if own else cost)
+        return everyone, clients.values()
 
     def _seen_who(self) -> bool:
         """Whether releases of this run show which clients took part, so that their cohorts are no secret."""
@@ -263,7 +281,7 @@ class PrivacyLedger:
         """What would make the figure smaller and is left out, and why."""
         found = set()
         for kind, tally in self._kinds.items():
-            reasons = {"recorded for listed clients"} if tally.clients else set()
+            reasons = {"recorded for listed clients"} if tally.clients and not own_draw(kind) else set()
             if tally.everyone:
                 reasons.add(
                     no_amplification(kind) or ("other releases show who took part" if self._seen_who() else None)
@@ -281,20 +299,30 @@ class PrivacyLedger:
             found.append("the rounding of floating-point noise tells nothing")
         if any(tally.clients for tally in self._kinds.values()):
             found.append("who took part was drawn without looking at the data; it may be known")
-        draws = () if self._seen_who() else self._cohorts.draws(False)
-        if draws:
-            ran = " and ".join(sorted({f"{draw.sampler} at rate {draw.rate:g}" for draw in draws}))
-            found.append(f"the sampler that ran is the one accounted: {ran}, drawn afresh each time")
+        counted = [] if self._seen_who() else [kind for kind, tally in self._kinds.items() if _counted(kind, tally)]
+        if counted:
+            found.append(f"the sampler that ran is the one accounted: {ran(counted)}, drawn afresh each time")
+        if any(kind.unit == "client" for kind in counted):
             found.append(
                 "nobody against whom this protects knows who was drawn (a server that runs secure aggregation "
                 "usually does); against those who know, epsilon_without_amplification holds"
             )
-        if any(draw.sampler == "fixed" for draw in draws):
+        if any(kind.unit == "record" for kind in counted):
+            found.append(
+                "nobody against whom this protects knows which records were drawn, or the seed of the draws; "
+                "against those who know, epsilon_without_amplification holds"
+            )
+        if any(kind.sampler == "fixed" for kind in counted):
             found.append(
                 "what clients send depends on nothing hidden that they carry from round to round: only then are "
-                "rounds with cohorts of fixed size proved to add up"
+                "rounds with draws of fixed size proved to add up"
             )
         return found
+
+
+def _counted(kind: Release, tally: _Kind) -> bool:
+    """Whether a draw of ``kind`` counts in the figure."""
+    return bool(tally.everyone and no_amplification(kind) is None or tally.clients and own_draw(kind))
 
 
 def _shown(kind: Release, tally: _Kind) -> dict[str, Any]:

@@ -157,7 +157,7 @@ def test_a_label_out_of_range_is_refused(tmp_path, full_fashion_mnist):
         data.fashion_mnist(tmp_path, size="full")
 
 
-@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "cifar10", "emnist", "femnist"])
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "cifar10", "emnist", "femnist", "pathmnist"])
 def test_a_missing_dataset_says_what_to_do(tmp_path, name):
     with pytest.raises(DataNotFound, match=f"fedbook data {name}") as caught:
         data.load(name, root=tmp_path)
@@ -168,17 +168,18 @@ def test_a_missing_dataset_says_what_to_do(tmp_path, name):
         "cifar10": "cifar-10-batches-py/data_batch_1",
         "emnist": "emnist/gzip/emnist-balanced-train-images-idx3-ubyte.gz",
         "femnist": "femnist/train/*.json",
+        "pathmnist": "pathmnist/pathmnist.npz",
     }[name]
     assert caught.value.missing[0] == first
     assert list(tmp_path.iterdir()) == []
 
 
 def test_load_by_name():
-    assert data.names() == ("digits", "mnist", "fashion_mnist", "cifar10", "emnist", "femnist")
+    assert data.names() == ("digits", "mnist", "fashion_mnist", "cifar10", "emnist", "femnist", "pathmnist")
     assert data.load("fashion_mnist", dtype=torch.uint8, size="subset").name == "fashion_mnist"
     with pytest.raises(
         ValueError,
-        match="name: got 'imagenet'; allowed is one of cifar10, digits, emnist, fashion_mnist, femnist, mnist",
+        match="name: got 'imagenet'; allowed is one of cifar10, digits, emnist, fashion_mnist, femnist, mnist, path",
     ):
         data.load("imagenet")
     with pytest.raises(TypeError, match="name: got 3"):

@@ -1,0 +1,196 @@
+"""What the manifolds share: the interface, and whatever follows from Log, the inner product and the projection."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbook import arguments
+from fedbook.geometry.batches import check_tensors
+
+
+class Manifold:
+    """A Riemannian manifold in ambient coordinates, without state; batched over leading axes that broadcast.
+
+    Shapes: points and vectors ``[..., *point]`` with ``point_ndim`` trailing axes; numbers ``[...]``. Results have
+    the dtype and device of the inputs. Arguments are checked for kind and shape, which costs no wait for a device;
+    whether they lie on the manifold is the business of ``require_point`` and ``require_tangent``.
+    """
+
+    name = "manifold"
+    point_ndim = 1
+    curvature = (-math.inf, math.inf)  # lowest and highest sectional curvature
+    injectivity_radius = math.inf
+    least_size = 1  # of an ambient axis
+
+    def dimension(self, x: Tensor) -> int:
+        """The dimension d of the manifold on which ``x`` lies."""
+        raise NotImplementedError
+
+    def inner(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        """The metric at ``x`` of the tangent vectors ``u`` and ``v``."""
+        raise NotImplementedError
+
+    def norm(self, x: Tensor, u: Tensor) -> Tensor:
+        """The length of the tangent vector ``u`` at ``x``."""
+        raise NotImplementedError
+
+    def exp(self, x: Tensor, u: Tensor) -> Tensor:
+        """The point reached from ``x`` after time 1 on the geodesic with velocity ``u``."""
+        raise NotImplementedError
+
+    def log(self, x: Tensor, y: Tensor, check: bool = True) -> Tensor:
+        """The shortest tangent vector at ``x`` whose geodesic reaches ``y``; ``check=False`` never waits for a device.
+
+        Raises: ValueError with ``check`` where there is none or more than one.
+        """
+        raise NotImplementedError
+
+    def dist(self, x: Tensor, y: Tensor) -> Tensor:
+        """The length of the shortest geodesic from ``x`` to ``y``; derivative 0 where the points coincide."""
+        raise NotImplementedError
+
+    def squared_dist(self, x: Tensor, y: Tensor) -> Tensor:
+        """The squared distance; its Riemannian gradient in ``x`` is -2 Log_x(y), also where the points coincide."""
+        return self.dist(x, y).square()
+
+    def transport(self, x: Tensor, y: Tensor, u: Tensor) -> Tensor:
+        """``u`` moved in parallel along the shortest geodesic from ``x`` to ``y``."""
+        raise NotImplementedError
+
+    def project(self, x: Tensor, v: Tensor) -> Tensor:
+        """The tangent vector at ``x`` nearest to the ambient ``v``: orthogonal in the ambient metric."""
+        raise NotImplementedError
+
+    def gradient(self, x: Tensor, g: Tensor) -> Tensor:
+        """The Riemannian gradient from the gradient ``g`` of partial derivatives: <gradient, v>_x = sum g v."""
+        raise NotImplementedError
+
+    def nearest(self, x: Tensor) -> Tensor:
+        """A point that rounding moved off the manifold, back on it."""
+        raise NotImplementedError
+
+    def noise_size(self, x: Tensor) -> int:
+        """How many normal numbers ``tangent_gaussian`` takes for one point."""
+        return self.dimension(x)
+
+    def tangent_gaussian(self, x: Tensor, w: Tensor) -> Tensor:
+        """The tangent vector with unit covariance in an orthonormal basis, from independent standard normal ``w``.
+
+        Shapes: ``w [..., noise_size]``, result ``[..., *point]``; linear in ``w``. Source: PriRFed, definition 2.5.
+        """
+        raise NotImplementedError
+
+    def basis(self, x: Tensor) -> Tensor:
+        """An orthonormal basis of the tangent space: Gram-Schmidt in the metric on projected coordinate vectors.
+
+        Each step takes the longest vector left, and subtracts twice what the basis already spans.
+        Shapes: ``x [..., *point]``, basis ``[..., d, *point]``.
+        """
+        axis = -1 - self.point_ndim
+        lead, size = x.shape[: x.ndim - self.point_ndim], x.shape[x.ndim - self.point_ndim :]
+        count, point = math.prod(size), x.unsqueeze(axis)
+        units = torch.eye(count, dtype=x.dtype, device=x.device).reshape(count, *size).expand(*lead, count, *size)
+        left, rows = self.project(point, units), []
+        for _ in range(self.dimension(x)):
+            longest = self._tail(self.norm(point, left).argmax(-1, keepdim=True)).expand(*lead, 1, *size)
+            row = left.gather(left.ndim + axis, longest)
+            for other in rows + rows:
+                row = row - self._tail(self.inner(point, other, row)) * other
+            row = row / self._tail(self.norm(point, row))
+            left = left - self._tail(self.inner(point, row, left)) * row
+            rows.append(row)
+        return torch.cat(rows, axis)
+
+    def origin(self, size: int) -> Tensor:
+        """The manifold's natural first point, for points of ambient size ``size`` (D, or n)."""
+        raise NotImplementedError
+
+    def random_point(self, size: int, rng: np.random.Generator, batch: tuple[int, ...] = ()) -> Tensor:
+        """Independent random points, float64. Shapes: ``[*batch, *point]`` of ambient size ``size`` (D, or n)."""
+        raise NotImplementedError
+
+    def check_point(self, x: Tensor) -> tuple[bool, str | None]:
+        """Whether all of ``x`` lie on the manifold up to sqrt(machine epsilon); if not, the reason."""
+        ok, reason = self._check_size(x)
+        if not ok or x.numel() == 0:
+            return ok, reason
+        return (False, "NaN or infinite entries") if not bool(x.isfinite().all()) else self._check_point(x)
+
+    def check_tangent(self, x: Tensor, u: Tensor) -> tuple[bool, str | None]:
+        """Whether all of ``u`` are tangent at ``x`` up to sqrt(machine epsilon); if not, the reason."""
+        ok, reason = self._check_size(u)
+        if not ok or u.numel() == 0:
+            return ok, reason
+        if u.shape[-1] != x.shape[-1]:
+            return False, f"{u.shape[-1]} numbers in the last axis where the point has {x.shape[-1]}"
+        return (False, "NaN or infinite entries") if not bool(u.isfinite().all()) else self._check_tangent(x, u)
+
+    def require_point(self, name: str, x: Tensor) -> Tensor:
+        """``x`` if :meth:`check_point` accepts it. Raises: TypeError, ValueError with the reason."""
+        arguments.tensor(name, x, kind="float", finite=False)
+        ok, reason = self.check_point(x)
+        if not ok:
+            raise ValueError(f"{name}: got {arguments.shown(x)} with {reason}; allowed is a point of the {self.name}")
+        return x
+
+    def require_tangent(self, name: str, x: Tensor, u: Tensor) -> Tensor:
+        """``u`` if :meth:`check_tangent` accepts it. Raises: TypeError, ValueError with the reason."""
+        arguments.tensor(name, u, kind="float", finite=False)
+        ok, reason = self.check_tangent(x, u)
+        if not ok:
+            allowed = f"a vector tangent to the {self.name}"
+            raise ValueError(f"{name}: got {arguments.shown(u)} with {reason}; allowed is {allowed}")
+        return u
+
+    def ambient_mean(self, points: Tensor, weights: Tensor) -> Tensor:
+        """The weighted mean of coordinates, put back on the manifold.
+
+        Shapes: ``points [..., k, *point]``, ``weights [..., k]`` not negative, result ``[..., *point]``.
+        """
+        raise NotImplementedError
+
+    def _check_point(self, x: Tensor) -> tuple[bool, str | None]:
+        raise NotImplementedError
+
+    def _check_tangent(self, x: Tensor, u: Tensor) -> tuple[bool, str | None]:
+        raise NotImplementedError
+
+    def _check_size(self, x: Tensor) -> tuple[bool, str | None]:
+        letters = "D" if self.point_ndim == 1 else "n, n"
+        last = x.shape[-self.point_ndim :]
+        if len(last) < self.point_ndim or last[0] != last[-1] or last[-1] < self.least_size:
+            return False, f"the wrong shape (needed is (..., {letters}) with {letters[0]} at least {self.least_size})"
+        return True, None
+
+    def _noise(self, x: Tensor, w: Tensor) -> None:
+        check_tensors(["x"], (x,), self.point_ndim)
+        if not isinstance(w, Tensor) or not w.is_floating_point():
+            raise arguments.wrong(TypeError, "w", w, "a floating-point tensor")
+        if w.ndim == 0 or w.shape[-1] != self.noise_size(x):
+            raise arguments.wrong(ValueError, "w", w, f"a tensor of shape (..., {self.noise_size(x)})")
+
+    def _size(self, size: int) -> int:
+        return arguments.integer("size", size, self.least_size)
+
+    def _batch(self, batch: tuple[int, ...]) -> tuple[int, ...]:
+        if not isinstance(batch, tuple | list):
+            raise arguments.wrong(TypeError, "batch", batch, "a tuple of whole numbers")
+        return tuple(arguments.integer("batch", n, 0) for n in batch)
+
+    def _tail(self, value: Tensor) -> Tensor:
+        return value.reshape(value.shape + (1,) * self.point_ndim)
+
+
+def weighted_mean(points: Tensor, weights: Tensor, point_ndim: int) -> Tensor:
+    """sum_i weights_i points_i / sum_i weights_i. Shapes: ``[..., k, *point], [..., k] -> [..., *point]``."""
+    share = weights / weights.sum(-1, keepdim=True)
+    return (share.reshape(share.shape + (1,) * point_ndim) * points).sum(-1 - point_ndim)
+
+
+def tolerance(x: Tensor) -> float:
+    """How far from the manifold a point of this dtype may lie: sqrt(machine epsilon)."""
+    return math.sqrt(torch.finfo(x.dtype).eps)

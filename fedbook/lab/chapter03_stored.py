@@ -1,0 +1,303 @@
+"""Chapter 3's runs and stored comparisons (``fedbook compare prirfed``): curves, noise floors, and tables as text.
+
+A table is what :func:`fedbook.experiment.compare` returns. ``fixed`` picks cells: ``agents=50``, ``scale="sum"``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from matplotlib.axes import Axes
+from torch import Tensor
+
+from fedbook import arguments
+from fedbook.lab.chapter03_descent import noise_floor
+from fedbook.lab.chapter03_figures import plain_log
+from fedbook.lab.chapter03_sphere import several
+from fedbook.lab.results import curve
+from fedbook.lab.style import band, series
+from fedbook.learning.manifold_problems import ManifoldProblem
+from fedbook.learning.riemannian import Eigenvector
+from fedbook.papers.prirfed import METHODS
+
+Table = Mapping[str, Any]
+Curves = dict[str, tuple[Tensor, Tensor]]
+
+METRICS = {
+    "excess_risk": ("excess risk", r"excess risk $f(x)-f(x^*)$"),
+    "cost": ("cost", "cost $f(x)$"),
+    "grad_norm": ("gradient norm", r"gradient norm $\|\mathrm{grad}\,f(x)\|$"),
+    "distance": ("distance to the best point", "distance to $x^*$"),
+    "error": ("distance to the true place", "distance to the true place"),
+}
+SETTINGS = {"epsilon_call": "ε = {:g}", "agents": "N = {}", "records": "N_i = {:g}", "scale": "gradient of the {}"}
+SIGMA_RULES = {"calibrated": "calibrated σ", "paper": "published σ"}
+NOISE = ("epsilon_call", "delta_call", "sigma_rule", "noise_constant", "sigma")  # nothing to a method without noise
+RECORDS = {"pca-mnist": 60_000, "pca-digits": 1_797, "frechet-wishart": 5_000, "frechet-ball": 400}  # unless set
+RECORDS |= {f"frechet-{name}": 20_000 for name in ("patches", "cifar10", "pathmnist")}
+
+# --- cells
+
+
+class Row(NamedTuple):
+    """One cell at its last round: ``values`` [S] of the metric (NaN: diverged), and the epsilon of one call and a run.
+
+    Both are sound, at the run's ``delta``; ``epsilon`` is that of the seed that spent most. None: no guarantee.
+    """
+
+    method: str
+    varied: dict[str, Any]
+    values: Tensor
+    epsilon_call: float | None
+    epsilon: float | None
+    delta: float | None
+
+
+def last_rows(table: Table, metric: str | None = None, **fixed: Any) -> list[Row]:
+    """Every chosen cell at its last round, in the order of the table.
+
+    Raises: TypeError, ValueError (no such cell, metric or setting).
+    """
+    rows = []
+    for cell in _cells(table, fixed):
+        runs = cell["runs"]
+        found = [run["metrics"].get(metric or table["metric"], "?") for run in runs]
+        if "?" in found:
+            raise arguments.wrong(ValueError, "metric", metric, "one of " + ", ".join(runs[0]["metrics"]))
+        spent = [run["epsilon"] for run in runs]
+        rows.append(
+            Row(
+                cell["method"], _varied(cell),
+                torch.tensor([math.nan if v is None else v for v in found], dtype=torch.float64),
+                runs[0]["metrics"].get("epsilon_call"), None if None in spent else max(spent), runs[0]["delta"],
+            )
+        )  # fmt: skip
+    return rows
+
+
+def last_table(*tables: Table, metric: str | None = None, **fixed: Any) -> str:
+    """Mean ± standard deviation over seeds at the last round, and what a call and a run cost a record, as text.
+
+    Raises: TypeError, ValueError.
+    """
+    rows: dict[str, Row] = {}
+    for row in (row for table in tables for row in last_rows(table, metric, **fixed)):
+        rows.setdefault(f"{row.method} {row.varied}", row)  # a method without noise comes once
+    if not rows:
+        raise arguments.wrong(TypeError, "table", tables, "at least one comparison")
+    names = list(dict.fromkeys(name for row in rows.values() for name in row.varied))
+    word = metric or tables[0]["metric"]
+    lines = [["method", *names, word, "epsilon of a call", "of the run", "delta"]]
+    for row in rows.values():
+        private = METHODS[row.method].private
+        spent = [
+            _short(v) if v is not None else "no bound" if private else "-" for v in (row.epsilon_call, row.epsilon)
+        ]
+        delta = "-" if row.delta is None else f"{row.delta:g}"
+        lines.append(
+            [row.method, *(_short(row.varied.get(n, "-")) for n in names), mean_text(row.values), *spent, delta]
+        )
+    wide = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    settings = tables[0]["settings"]
+    head = (
+        f"{tables[0]['problem']}, {settings['rounds']} rounds, {settings['agents_per_round'] or 'all'} agents a round; "
+        f"mean ± standard deviation over {tables[0]['seeds']} seeds; sound epsilons, a call's at its own delta "
+        f"{settings['delta_call']:g}"
+    )
+    return "\n".join(
+        [head, *("  ".join(f"{v:{w}}" for v, w in zip(line, wide, strict=True)).rstrip() for line in lines)]
+    )
+
+
+def curves_of(table: Table, metric: str | None = None, **fixed: Any) -> Curves:
+    """Label -> (rounds [E], values [S, E]) of every chosen cell; the label says method and settings where they differ.
+
+    A method without noise comes once for all settings of the noise. The cost is computed from the excess risk where
+    only that was kept. Raises: TypeError, ValueError (no such cell or metric, a run that was never judged).
+    """
+    cells, found, metric = _cells(table, fixed), {}, metric or table["metric"]
+    alone = len({cell["method"] for cell in cells}) == 1
+    for cell in cells:
+        loose = [name for name in _varied(cell) if name not in fixed]
+        words = [_words(name, cell["varied"][name]) for name in loose]
+        label = ", ".join(words if alone and words else [cell["method"], *words])
+        kept = "excess_risk" if metric == "cost" and metric not in cell["curve"] else metric
+        if kept not in cell["curve"]:
+            raise arguments.wrong(ValueError, "metric", metric, f"one of {', '.join(cell['curve'])}; cost")
+        t, values = curve(cell, kept)
+        if not len(t):
+            raise arguments.wrong(ValueError, "table", label, "runs of at least one round")
+        found.setdefault(label, (t, values if kept == metric else values + true_value(table)))
+    return found
+
+
+def true_value(table: Table) -> float:
+    """f(x*), the smallest cost over all records: what the cost exceeds by the excess risk.
+
+    Raises: TypeError, ValueError (all runs diverged).
+    """
+    for cell in _cells(table, {}):
+        for metrics in (run["metrics"] for run in cell["runs"]):
+            if None not in (metrics.get("cost"), metrics.get("excess_risk")):
+                return metrics["cost"] - metrics["excess_risk"]
+    raise arguments.wrong(ValueError, "table", table.get("problem"), "a run that did not diverge")
+
+
+def floor_of(
+    table: Table, against: str, tail: float = 0.25, metric: str = "excess_risk", **fixed: Any
+) -> tuple[Tensor, Tensor]:
+    """The metric's mean over the last share ``tail`` of the judged rounds, for every value of a setting that varies.
+
+    ``against``: a varied setting, or "records": N_i. Shapes: x [n] in rising order, values [n, S].
+    Raises: TypeError, ValueError (further settings or methods that vary and are not fixed).
+    """
+    tail, found = arguments.real("tail", tail, above=0.0, maximum=1.0), {}
+    for cell in _cells(table, fixed):
+        x = float(_setting(table, cell, against))
+        if x in found:
+            raise arguments.wrong(ValueError, "fixed", fixed, f"settings that leave one cell for {against} = {x:g}")
+        _, values = curve(cell, metric)
+        found[x] = values[:, -max(1, round(tail * values.shape[1])) :].mean(1)
+    return torch.tensor(sorted(found), dtype=torch.float64), torch.stack([found[x] for x in sorted(found)])
+
+
+def eigenvector_floor(problem: ManifoldProblem, lr: float, sigma: float, per_round: int) -> float:
+    """Where noise and pull balance near the leading eigenvector: alpha (sigma^2 / s) / 2 sum_k 1 / (2 - alpha h_k).
+
+    h_k = 2 (lambda_1 - lambda_k): the curvatures of the pooled risk at its minimum. For agents of equal size whose
+    records are alike; every local step brings its noise, so K does not matter. Raises: TypeError, ValueError.
+    """
+    if not isinstance(problem, ManifoldProblem) or not isinstance(problem.loss, Eigenvector):
+        raise arguments.wrong(TypeError, "problem", problem, "a leading-eigenvector problem")
+    z = problem.samples["z"]
+    values = torch.linalg.eigvalsh(z.mT @ z / len(z)).cpu()
+    per_round = arguments.integer("per_round", per_round, 1)
+    return noise_floor(lr, 2 * (values[-1] - values[:-1]), arguments.real("sigma", sigma, 0.0) ** 2 / per_round)
+
+
+# --- figures
+
+
+def draw_runs(ax: Axes, curves: Curves, metric: str = "excess_risk", best: float | None = None) -> str:
+    """A metric by round: the mean over seeds, and a band from the lowest to the highest seed.
+
+    On a logarithmic axis where everything is positive. ``best``: the true value, a dotted line. Seeds that diverged
+    are left out and told. Shapes: label -> (rounds [E], values [S, E]). Raises: TypeError, ValueError.
+    """
+    arguments.one_of("metric", metric, METRICS)
+    parts, lowest = [], math.inf if best is None else arguments.real("best", best)
+    for i, (label, pair) in enumerate(several("curves", curves).items()):
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise arguments.wrong(TypeError, f"curves[{label!r}]", pair, "(rounds [E], values [S, E])")
+        t = arguments.tensor(f"rounds of {label!r}", pair[0], ndim=1)
+        values = arguments.tensor(f"values of {label!r}", pair[1], shape=(None, len(t)), kind="float", finite=False)
+        whole = values[values.isfinite().all(1)]
+        lost = f", {len(values) - len(whole)} of {len(values)} diverged" if len(whole) < len(values) else ""
+        if not len(whole) or not len(t):
+            parts.append(f"{label} diverged" if len(t) else f"{label} was never judged")
+            continue
+        low, high, mean = whole.amin(0), whole.amax(0), whole.mean(0)
+        band(ax, t, mean.clamp(low, high), low, high, i, label)
+        lowest = min(lowest, float(low.min()))
+        spread = f" ({float(low[-1]):.3g} to {float(high[-1]):.3g})" if len(whole) > 1 else ""
+        parts.append(f"{label} {float(mean[-1]):.3g}{spread}{lost}")
+    if not ax.lines:
+        raise arguments.wrong(ValueError, "curves", parts, "a run that did not diverge")
+    if best is not None:
+        ax.axhline(best, color="black", linewidth=1.4, linestyle=":", label="true value")
+        parts.append(f"true value {best:.4g}")
+    if lowest > 0:
+        plain_log(ax.yaxis)
+    ax.set(xlabel="round", ylabel=METRICS[metric][1])
+    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
+    return f"Mean {METRICS[metric][0]} at the last round (lowest to highest seed): {'; '.join(parts)}."
+
+
+def draw_floor(
+    ax: Axes,
+    measured: Mapping[str, tuple[Tensor, Tensor]],
+    predicted: Mapping[str, tuple[Any, Any]],
+    against: str = "epsilon_call",
+) -> str:
+    """Measured excess risk at the end against a setting, every seed a dot, and predicted noise floors as lines.
+
+    Shapes: label -> (x [n], values [n, S]), as :func:`floor_of` gives them; label -> (x [m], y [m]).
+    Raises: TypeError, ValueError (not positive).
+    """
+    names = {
+        "epsilon_call": r"$\varepsilon$ of one call",
+        "agents": "agents $N$",
+        "records": "records of an agent $N_i$",
+    }
+    parts = []
+    for i, (label, (x, values)) in enumerate(several("measured", measured).items()):
+        x = arguments.tensor(f"x of {label!r}", x, ndim=1, kind="float")
+        arguments.tensor(f"values of {label!r}", values, shape=(len(x), None), kind="float")
+        if not len(x) or float(x.min()) <= 0 or float(values.min()) <= 0:
+            raise arguments.wrong(ValueError, f"measured[{label!r}]", values, "positive numbers")
+        look, mean = series(i) | {"linestyle": ""}, values.mean(1)
+        ax.plot(x.repeat_interleave(values.shape[1]), values.flatten(), alpha=0.3, **(look | {"markersize": 3}))
+        ax.plot(x, mean, label=label, **(look | {"markersize": 7.5}))
+        parts.append(
+            f"{label} " + ", ".join(f"{m:.3g} at {v:g}" for v, m in zip(x.tolist(), mean.tolist(), strict=True))
+        )
+    for i, (label, (x, y)) in enumerate(predicted.items()):
+        ax.plot(x, y, label=label, **(series(i) | {"marker": ""}))
+        parts.append(f"{label} " + ", ".join(f"{float(v):.3g}" for v in (y[0], y[-1])) + " at the ends")
+    plain_log(ax.xaxis)
+    plain_log(ax.yaxis)
+    ax.set(xlabel=names.get(against, against), ylabel=METRICS["excess_risk"][1])
+    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
+    return f"Mean excess risk at the end over {values.shape[1]} seeds: {'; '.join(parts)}."
+
+
+def mean_text(values: Tensor) -> str:
+    """Mean ± standard deviation over seeds, to three digits; how many diverged."""
+    whole = values[values.isfinite()]
+    if not len(whole):
+        return "diverged"
+    spread = f" ± {float(whole.std()):.2g}" if len(whole) > 1 else ""
+    lost = f" ({len(values) - len(whole)} diverged)" if len(whole) < len(values) else ""
+    return f"{float(whole.mean()):.3g}{spread}{lost}"
+
+
+def _cells(table: Any, fixed: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    if not isinstance(table, Mapping) or "cells" not in table:
+        raise arguments.wrong(TypeError, "table", table, "a comparison: what compare() or stored() returns")
+    allowed = "a method, varied settings or settings of the table"
+    found = [c for c in table["cells"] if all(_is(_setting(table, c, name), value) for name, value in fixed.items())]
+    if not found:
+        raise arguments.wrong(ValueError, "fixed", dict(fixed), allowed + " with a cell in the table")
+    return found
+
+
+def _varied(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """What varies in a cell and matters to its method."""
+    private = METHODS[cell["method"]].private
+    return {name: value for name, value in cell["varied"].items() if private or name not in NOISE}
+
+
+def _setting(table: Table, cell: Mapping[str, Any], name: str) -> Any:
+    known = {**table["settings"], **cell["tuned"], **cell["varied"], "method": cell["method"]}
+    known["records"] = (known["samples"] or RECORDS.get(table["problem"], 0)) / known["agents"]
+    if name not in known:
+        raise arguments.wrong(ValueError, "setting", name, "one of " + ", ".join(known))
+    return known[name]
+
+
+def _is(found: Any, wanted: Any) -> bool:
+    """Equal, or one of those wanted."""
+    return found in wanted if isinstance(wanted, (tuple, list)) else found == wanted
+
+
+def _words(name: str, value: Any) -> str:
+    if name == "sigma_rule":
+        return SIGMA_RULES[value]
+    return SETTINGS[name].format(value) if name in SETTINGS else f"{name} = {value}"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,148 @@
+"""Losses of one record on a manifold: values, Riemannian gradients, and the mean of clipped gradients.
+
+Everything is batched: a point for each of R rows (agents, repetitions), n records a row. A loss with a closed form
+for the length of a record's gradient never holds a gradient for each record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+
+from fedbook import arguments
+from fedbook.geometry import Sphere
+from fedbook.geometry.manifold import Manifold
+
+Records = Mapping[str, Tensor]  # name -> [R, n, ...]
+
+
+class RecordLoss:
+    """A loss f(x, z) of a point and one record, by its value alone; the gradients come from automatic differentiation.
+
+    ``value(x, record)``: x [*point] and one record (name -> [...]) to a number. The closed forms below replace what
+    this class derives. Shapes: ``x`` [..., *point], records [..., n, ...], ``weights`` [..., n].
+    Memory of :meth:`clipped_mean` here: a gradient for each record.
+    Raises: TypeError.
+    """
+
+    def __init__(self, manifold: Manifold, value: Callable[[Tensor, Records], Tensor] | None = None):
+        if not isinstance(manifold, Manifold):
+            raise arguments.wrong(TypeError, "manifold", manifold, "a manifold of fedbook.geometry")
+        if value is not None and not callable(value):
+            raise arguments.wrong(TypeError, "value", value, "a function of a point and one record")
+        self.manifold, self.value = manifold, value
+
+    def values(self, x: Tensor, records: Records) -> Tensor:
+        """f of every record, [..., n]."""
+        flat, lead, n = self._flat(x, records)
+        return vmap(vmap(self.value, in_dims=(None, 0)))(*flat).view(*lead, n)
+
+    def gradients(self, x: Tensor, records: Records) -> Tensor:
+        """The Riemannian gradient of every record, [..., n, *point]."""
+        (points, rows), lead, n = self._flat(x, records)
+        euclidean = vmap(vmap(grad(self.value), in_dims=(None, 0)))(points, rows)
+        return self.manifold.gradient(points.unsqueeze(1), euclidean).view(*lead, n, *points.shape[1:])
+
+    def clipped_mean(self, x: Tensor, records: Records, weights: Tensor, bound: float) -> Tensor:
+        """sum_j w_j clip(grad f_j(x)), each gradient shortened to ``bound`` in the metric at x: [..., *point].
+
+        An infinite bound clips nothing. Source: PriRFed, Algorithm 2, line 4.
+        """
+        g = self.gradients(x, records)
+        length = self.manifold.norm(self._beside(x), g)
+        w = weights * clip_factor(length, bound)
+        return (w.view(*w.shape, *[1] * self.manifold.point_ndim) * g).sum(w.ndim - 1)
+
+    def _beside(self, x: Tensor) -> Tensor:
+        """The points with an axis for the records: [..., 1, *point]."""
+        return x.unsqueeze(-1 - self.manifold.point_ndim)
+
+    def _flat(self, x: Tensor, records: Records) -> tuple[tuple[Tensor, Records], tuple[int, ...], int]:
+        lead = x.shape[: x.ndim - self.manifold.point_ndim]
+        n = next(iter(records.values())).shape[len(lead)]
+        rows = {name: z.expand(*lead, n, *z.shape[len(lead) + 1 :]).reshape(-1, n, *z.shape[len(lead) + 1 :])
+                for name, z in records.items()}  # fmt: skip
+        return (x.reshape(-1, *x.shape[len(lead) :]), rows), lead, n
+
+
+def clip_factor(length: Tensor, bound: float) -> Tensor:
+    """min(1, bound / length); 1 where the length is 0."""
+    return (bound / length).clamp(max=1.0)
+
+
+class Eigenvector(RecordLoss):
+    """f(x, z) = -(z.x)^2 on the sphere: the leading eigenvector of the records' second moments.
+
+    Records: ``z`` [..., n, D] and ``s`` [..., n], their squared lengths (known beforehand, so they are read once
+    less). Source: PriRFed, equation (6.1).
+    """
+
+    def __init__(self):
+        super().__init__(Sphere())
+
+    def values(self, x: Tensor, records: Records) -> Tensor:
+        return -torch.einsum("...nd,...d->...n", records["z"], x).square()
+
+    def gradients(self, x: Tensor, records: Records) -> Tensor:
+        z = records["z"]
+        a = torch.einsum("...nd,...d->...n", z, x)[..., None]
+        return -2 * a * (z - a * x.unsqueeze(-2))
+
+    def clipped_mean(self, x: Tensor, records: Records, weights: Tensor, bound: float) -> Tensor:
+        """Two products of a matrix and a vector: the gradient's length is 2 |a| sqrt(|z|^2 - a^2) with a = z.x."""
+        z = records["z"]
+        a = (z @ x.unsqueeze(-1)).squeeze(-1)
+        w = weights * a
+        if bound != float("inf"):
+            across = (records["s"] - a.square()).clamp(min=0)
+            w = w * clip_factor(2 * a.abs() * across.sqrt(), bound)
+        pulled = (w.unsqueeze(-2) @ z).squeeze(-2)
+        return 2 * ((w * a).sum(-1, keepdim=True) * x - pulled)
+
+
+class SquaredDistance(RecordLoss):
+    """f(x, y) = a dist^2(x, y): the Frechet mean (a = 1) and structured prediction (weights a, of either sign).
+
+    Records: ``y`` [..., n, *point] and, if they have one, a weight ``a`` [..., n].
+    Source: PriRFed, equations (6.2) and (6.3).
+    """
+
+    def values(self, x: Tensor, records: Records) -> Tensor:
+        d = self.manifold.squared_dist(self._beside(x), records["y"])
+        return d * records["a"] if "a" in records else d
+
+    def gradients(self, x: Tensor, records: Records) -> Tensor:
+        log = self.manifold.log(self._beside(x), records["y"], check=False)
+        if "a" not in records:
+            return -2 * log
+        return -2 * records["a"].view(*records["a"].shape, *[1] * self.manifold.point_ndim) * log
+
+    def clipped_mean(self, x: Tensor, records: Records, weights: Tensor, bound: float) -> Tensor:
+        """The gradient's length is 2 |a| dist(x, y), that of the logarithm."""
+        log = self.manifold.log(self._beside(x), records["y"], check=False)
+        a = 2 * records["a"] if "a" in records else 2.0
+        w = -weights * a
+        if bound != float("inf"):
+            length = self.manifold.norm(self._beside(x), log)
+            w = w * clip_factor(length * (a.abs() if isinstance(a, Tensor) else a), bound)
+        return (w.view(*w.shape, *[1] * self.manifold.point_ndim) * log).sum(w.ndim - 1)
+
+
+def descend(
+    loss: RecordLoss, x: Tensor, records: Records, weights: Tensor, lr: float, iterations: int, tolerance: float = 1e-12
+) -> tuple[Tensor, Tensor]:
+    """Riemannian gradient descent on sum_j w_j f(x, z_j): the last point [..., *point] and its gradient's norm [...].
+
+    It ends when every norm is at most ``tolerance``. Raises: TypeError, ValueError.
+    """
+    lr = arguments.real("lr", lr, above=0.0)
+    manifold = loss.manifold
+    for _ in range(arguments.integer("iterations", iterations, 1)):
+        g = loss.clipped_mean(x, records, weights, float("inf"))
+        if bool((manifold.norm(x, g) <= tolerance).all()):
+            break
+        x = manifold.nearest(manifold.exp(x, -lr * g))
+    return x, manifold.norm(x, loss.clipped_mean(x, records, weights, float("inf")))

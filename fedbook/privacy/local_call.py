@@ -1,0 +1,316 @@
+"""One local call of PriRFed: what DP-RSGD and DP-RSVRG release, what that costs, and the noise for a budget.
+
+A call is accounted as if every iterate left the agent. The noise is isotropic in the metric and each step is a
+function of earlier iterates and the records, so the Euclidean accountants apply word for word. Neighbours
+replace one record of one agent. ``sigma`` is the noise's standard deviation in an orthonormal tangent basis,
+``clip_norm`` a public bound on each record's gradient in the Riemannian norm (one read off the data would leak).
+
+A call is a tuple of :class:`Part`, for the accountants here and, a release each, for the privacy ledger.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from fedbook import arguments
+from fedbook.privacy.accountant import Draws, inverse_square, total_epsilon
+from fedbook.privacy.gaussian import calibrate, gaussian_delta
+
+SAMPLERS = ("none", "fixed")
+UP = 1 + 1e-12  # against the rounding of another order of operations
+
+
+class Part(NamedTuple):
+    """``count`` Gaussian releases with noise ``noise_multiplier`` times the sensitivity for one record replaced.
+
+    ``sampler``: ``none`` (all records; ``rate`` is None) or ``fixed`` (the share ``rate`` of the records, drawn
+    afresh and in secret for each release).
+    """
+
+    noise_multiplier: float
+    sampler: str
+    rate: float | None
+    count: int
+
+
+class Noise(NamedTuple):
+    """DP-RSVRG's noise: ``sigma``, and the share ``split`` of its variance that the accountant gives to g_{k+1}."""
+
+    sigma: float
+    split: float
+
+
+# --- the published noise
+
+
+def paper_sigma_rsgd(
+    epsilon: float, delta: float, records: int, clip_norm: float, steps: int, constant: float = 1.0
+) -> float:
+    """DP-RSGD's published noise for one call: sigma^2 = o K log(1/delta) tau^2 / (N_i^2 epsilon^2).
+
+    With ``constant`` o = 1 it does not keep (``epsilon``, ``delta``): see :func:`needed_constant`.
+    Raises: TypeError, ValueError. Source: PriRFed, section 5.1.
+    """
+    epsilon, delta = _budget(epsilon, delta)
+    records = arguments.integer("records", records, 1)
+    clip_norm = arguments.real("clip_norm", clip_norm, above=0.0)
+    steps = arguments.integer("steps", steps, 1)
+    constant = arguments.real("constant", constant, above=0.0)
+    return math.sqrt(constant * steps * -math.log(delta)) * clip_norm / (records * epsilon)
+
+
+def paper_sigma_rsvrg(
+    epsilon: float, delta: float, records: int, clip_norm: float, epochs: int, inner_steps: int, constant: float = 1.0
+) -> float:
+    """DP-RSVRG's published noise for one call: DP-RSGD's with m K steps. ``clip_norm``: max(tau0, tau1).
+
+    Raises: TypeError, ValueError. Source: PriRFed, section 5.2 (constant 1 in section 6).
+    """
+    epochs = arguments.integer("epochs", epochs, 1)
+    steps = epochs * arguments.integer("inner_steps", inner_steps, 1)
+    return paper_sigma_rsgd(epsilon, delta, records, clip_norm, steps, constant)
+
+
+def needed_constant(epsilon: float, delta: float) -> float:
+    """The o with which the published noise of full-batch DP-RSGD just keeps (``epsilon``, ``delta``).
+
+    A call's shift is mu = 2 epsilon / sqrt(o log(1/delta)), whatever K, N_i and tau; it must be at most the mu*
+    whose exact curve passes through the budget. Raises: TypeError, ValueError.
+    """
+    multiplier = calibrate(epsilon, delta)  # 1 / mu*
+    return (2 * epsilon * multiplier) ** 2 / -math.log(delta)
+
+
+def one_step_delta(sigma: float, records: int, clip_norm: float, epsilon: float, batch: int = 1) -> float:
+    """A delta that no analysis of one step on ``batch`` drawn records can beat: one pair of data, exactly.
+
+    All records pull by -tau; the changed one by tau instead, which moves a batch that holds it by 2 tau / b. (In
+    DP-RSVRG, batch 1: its gradient turns from -tau to tau between the two points, or does not, and g_{k+1} stays
+    the same.) So (1-q) N(0, sigma^2) + q N(2 tau / b, sigma^2) faces N(0, sigma^2), with q = b / N_i, and
+
+        delta = q delta_Gauss(log(1 + (e^epsilon - 1) / q), 2 tau / (b sigma)).
+
+    Raises: TypeError, ValueError. Source: PriRFed, Algorithms 2 and 3; Balle, Barthe, Gaboardi 2018, theorem 2.
+    """
+    sigma, records = _noise(sigma, records)
+    clip_norm = arguments.real("clip_norm", clip_norm, above=0.0)
+    epsilon = arguments.real("epsilon", epsilon, 0.0, 700.0)
+    rate = arguments.integer("batch", batch, 1, records) / records
+    mu = 2 * clip_norm / (batch * sigma) if sigma > 0 else math.inf
+    return rate * gaussian_delta(math.log1p(math.expm1(epsilon) / rate), mu)
+
+
+# --- what one call releases
+
+
+def rsgd_parts(sigma: float, records: int, batch: int, clip_norm: float, steps: int) -> tuple[Part, ...]:
+    """DP-RSGD: K means of ``batch`` clipped gradients, each of sensitivity 2 tau / b.
+
+    Raises: TypeError, ValueError. Source: PriRFed, Algorithm 2.
+    """
+    sigma, records = _noise(sigma, records)
+    batch = arguments.integer("batch", batch, 1, records)
+    clip_norm = arguments.real("clip_norm", clip_norm, above=0.0)
+    steps = arguments.integer("steps", steps, 1)
+    return (_part(sigma * batch / (2 * clip_norm), batch, records, steps),)
+
+
+def rsvrg_parts(
+    sigma: float, records: int, clip_gradient: float, clip_record: float, epochs: int, inner_steps: int, split: float
+) -> tuple[Part, ...]:
+    """DP-RSVRG: two releases an inner step, with independent noise of variance a sigma^2 and (1-a) sigma^2.
+
+    Their sum is what Algorithm 3 uses: g_{k+1}, of sensitivity 2 tau0 / N_i, noised afresh in each of the K m
+    steps, and the drawn record's clip(grad f(x)) - clip(grad f(x~)), transported, of sensitivity 4 tau1 where
+    that record is the changed one, drawn at rate 1 / N_i. Any ``split`` a is sound. With one inner step x = x~:
+    the drawn record cancels, and one part is left, full-batch descent under the whole noise.
+
+    ``clip_gradient``: tau0. ``clip_record``: tau1. Raises: TypeError, ValueError. Source: PriRFed, Algorithm 3.
+    """
+    sigma, records = _noise(sigma, records)
+    clip_gradient = arguments.real("clip_gradient", clip_gradient, above=0.0)
+    clip_record = arguments.real("clip_record", clip_record, above=0.0)
+    steps = arguments.integer("epochs", epochs, 1) * arguments.integer("inner_steps", inner_steps, 1)
+    split = arguments.real("split", split, above=0.0, below=1.0)
+    alone = sigma * records / (2 * clip_gradient)
+    if inner_steps == 1:
+        return (_part(alone, records, records, steps),)
+    drawn = _part(math.sqrt(1 - split) * sigma / (4 * clip_record), 1, records, steps)
+    return _part(math.sqrt(split) * alone, records, records, steps), drawn
+
+
+# --- what that costs
+
+
+def call_epsilon(parts: Sequence[Part], delta: float) -> float:
+    """A sound epsilon of one call at ``delta``: exact for plain parts, else the smaller of Renyi and no amplification.
+
+    Raises: TypeError, ValueError. Source: Balle, Wang 2018; Wang, Balle, Kasiviswanathan 2019, theorem 27.
+    """
+    delta = arguments.real("delta", delta, above=0.0, below=1.0)
+    return total_epsilon(*_drawn_and_plain(parts), delta).epsilon
+
+
+def call_delta(parts: Sequence[Part], epsilon: float) -> float:
+    """The delta of one call at ``epsilon``, from the figures of :func:`call_epsilon`; 1 where nothing smaller holds.
+
+    Raises: TypeError, ValueError.
+    """
+    epsilon = arguments.real("epsilon", epsilon, 0.0)
+    draws, mu = _drawn_and_plain(parts)
+    if not draws:
+        return gaussian_delta(epsilon, mu)
+    low, high = math.log(1e-300), 0.0
+    while high - low > 1e-9:
+        middle = 0.5 * (low + high)
+        holds = total_epsilon(draws, mu, math.exp(middle)).epsilon <= epsilon
+        low, high = (low, middle) if holds else (middle, high)
+    return math.exp(high)
+
+
+# --- the noise for a budget
+
+
+def calibrated_sigma_rsgd(
+    epsilon: float, delta: float, records: int, batch: int, clip_norm: float, steps: int
+) -> float:
+    """The least sigma with which one call of DP-RSGD keeps (``epsilon``, ``delta``); it shows over 99.9 % of epsilon.
+
+    Full batch: 2 tau sqrt(K) / (N_i mu*). Minibatches: a search of about 2 seconds, remembered.
+    Raises: TypeError, ValueError.
+    """
+    return _calibrated_rsgd(*_budget(epsilon, delta), rsgd_parts(1.0, records, batch, clip_norm, steps)[0])
+
+
+def calibrated_sigma_rsvrg(
+    epsilon: float, delta: float, records: int, clip_gradient: float, clip_record: float, epochs: int, inner_steps: int
+) -> Noise:
+    """The least noise with which one call of DP-RSVRG keeps (``epsilon``, ``delta``), and the split that shows it.
+
+    A search of about 3 seconds, remembered. Raises: TypeError, ValueError.
+    """
+    call = (records, clip_gradient, clip_record, epochs, inner_steps)
+    rsvrg_parts(1.0, *call, 0.5)  # checks them
+    return _calibrated_rsvrg(*_budget(epsilon, delta), *call)
+
+
+def rsvrg_split(
+    sigma: float, records: int, clip_gradient: float, clip_record: float, epochs: int, inner_steps: int, delta: float
+) -> float:
+    """The split a with which one call of DP-RSVRG with a given ``sigma`` shows the least epsilon at ``delta``.
+
+    A search of about 2 seconds, remembered. Raises: TypeError, ValueError.
+    """
+    call = (records, clip_gradient, clip_record, epochs, inner_steps)
+    rsvrg_parts(sigma, *call, 0.5)
+    return _best_split(sigma, arguments.real("delta", delta, above=0.0, below=1.0), *call)
+
+
+@lru_cache(maxsize=1024)
+def _calibrated_rsgd(epsilon: float, delta: float, unit: Part) -> float:
+    """``unit``: the part at sigma 1; its multiplier scales with sigma."""
+    from scipy.optimize import brentq
+
+    def excess(log_sigma: float) -> float:
+        part = unit._replace(noise_multiplier=math.exp(log_sigma) * unit.noise_multiplier)
+        return math.log(max(call_epsilon((part,), delta), 1e-300) / (0.9995 * epsilon))
+
+    enough = calibrate(epsilon, delta, unit.count) / unit.noise_multiplier * UP  # without amplification
+    low = high = math.log(enough)
+    if unit.sampler == "none" or excess(high) > 0:
+        return enough
+    while excess(low) <= 0:
+        low -= 0.7
+    log_sigma = brentq(excess, low, high, xtol=1e-6)
+    while excess(log_sigma) > -math.log(0.9995):
+        log_sigma += 1e-5
+    return math.exp(log_sigma)
+
+
+@lru_cache(maxsize=1024)
+def _calibrated_rsvrg(epsilon: float, delta: float, records: int, *call: float) -> Noise:
+    """Over the drawn part's multiplier: for each, the plain part takes what the budget leaves."""
+    from scipy.optimize import minimize_scalar
+
+    clip_gradient, clip_record, epochs, inner_steps = call
+    steps, plain, drawn = epochs * inner_steps, 2 * clip_gradient / records, 4 * clip_record  # two sensitivities
+    share = plain / (plain + drawn)  # the best split without amplification, and what it needs
+    enough = calibrate(epsilon, delta, steps) * (plain if inner_steps == 1 else plain + drawn) * UP
+    if inner_steps == 1 or records == 1:
+        return Noise(enough, share)
+
+    def noise(log_multiplier: float) -> Noise:
+        multiplier = math.exp(log_multiplier)
+        mu = _spare_mu((Draws("fixed", 1 / records, multiplier, steps),), epsilon, delta)
+        rest = plain * math.sqrt(steps) / mu if mu > 0 else math.inf
+        sigma = math.hypot(rest, drawn * multiplier) * UP
+        return Noise(sigma, min((rest / sigma) ** 2, 1 - 1e-9) if math.isfinite(sigma) else share)
+
+    def searched(x: float) -> float:  # where nothing is left, fall towards larger multipliers
+        return math.log(min(noise(x).sigma, 10 * enough * math.exp(-x)))
+
+    high = math.log(enough * math.sqrt(1 - share) / drawn)
+    bounds = (min(-1.5, high - 1), high)
+    found = minimize_scalar(searched, bounds=bounds, method="bounded", options={"xatol": 0.003}).x
+    return min(noise(float(found)), Noise(enough, share))
+
+
+def _spare_mu(draws: tuple[Draws, ...], epsilon: float, delta: float) -> float:
+    """The largest shift of plain releases that ``draws`` leave room for in the budget; 0 if none."""
+    low, high = 0.0, 1 / calibrate(epsilon, delta)
+    if total_epsilon(draws, 0.0, delta).epsilon > epsilon:
+        return 0.0
+    while high - low > 1e-9 * high:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if total_epsilon(draws, middle, delta).epsilon <= epsilon else (low, middle)
+    return low
+
+
+@lru_cache(maxsize=1024)
+def _best_split(sigma: float, delta: float, records: int, *call: float) -> float:
+    from scipy.optimize import minimize_scalar
+
+    clip_gradient, clip_record, _, inner_steps = call
+    share = clip_gradient / (clip_gradient + 2 * records * clip_record)  # the best one without amplification
+    if inner_steps == 1 or records == 1 or sigma == 0:
+        return share
+
+    def shown(log_split: float) -> float:
+        return call_epsilon(rsvrg_parts(sigma, records, *call, math.exp(log_split)), delta)
+
+    bounds = (math.log(share) - 2, math.log(0.95))
+    found = float(minimize_scalar(shown, bounds=bounds, method="bounded", options={"xatol": 0.03}).x)
+    return math.exp(found) if shown(found) < shown(math.log(share)) else share
+
+
+def _part(noise_multiplier: float, batch: int, records: int, count: int) -> Part:
+    if batch == records:
+        return Part(noise_multiplier, "none", None, count)
+    return Part(noise_multiplier, "fixed", batch / records, count)
+
+
+def _drawn_and_plain(parts: Sequence[Part]) -> tuple[tuple[Draws, ...], float]:
+    """The draws that amplify, and the total shift mu of the other releases."""
+    draws, cost = [], 0.0
+    for part in parts:
+        if not isinstance(part, Part):
+            raise arguments.wrong(TypeError, "parts", part, "a sequence of Part")
+        z = arguments.real("noise_multiplier", part.noise_multiplier, 0.0)
+        count = arguments.integer("count", part.count, 1)
+        if arguments.one_of("sampler", part.sampler, SAMPLERS) == "none":
+            cost += count * inverse_square(z)
+        else:
+            draws.append(Draws("fixed", arguments.real("rate", part.rate, above=0.0, below=1.0), z, count))
+    return tuple(draws), math.sqrt(cost)
+
+
+def _noise(sigma: float, records: int) -> tuple[float, int]:
+    return arguments.real("sigma", sigma, 0.0), arguments.integer("records", records, 1)
+
+
+def _budget(epsilon: float, delta: float) -> tuple[float, float]:
+    epsilon = arguments.real("epsilon", epsilon, maximum=1e9, above=0.0)
+    return epsilon, arguments.real("delta", delta, above=0.0, below=1.0)

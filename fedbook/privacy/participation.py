@@ -1,0 +1,316 @@
+"""What a whole run of PriRFed guarantees when each local call is private: the paper's theorem, and what holds.
+
+(``epsilon``, ``delta``) is the budget of one local call, for one record of one agent replaced. A call on the full
+batch with Gaussian noise is known better, by its total shift ``mu`` (:func:`fedbook.privacy.gaussian.gaussian_mu`).
+N ``agents``, of whom s ``per_round`` are drawn without replacement in each of T ``rounds``.
+
+Theorem 4.2 credits the draw of agents with amplification of epsilon. A guarantee for records does not give that
+(the last two functions), and who knows the cohorts owes no such credit. What is sound: a record pays for the calls
+of its own agent, Binomial(T, s/N) in number, drawn without looking at any data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from fedbook import arguments
+from fedbook.privacy.gaussian import calibrate, exact_epsilon, gaussian_delta
+
+ACCOUNTANTS = ("participation", "paper", "paper_parallel")
+
+# The settings of the paper's Table 1: (agents, per round) of its rows, rounds of its columns, for calls of
+# (0.15, 1e-4) and slack 1e-3.
+TABLE_1 = (
+    ((100, 1), (100, 5), (200, 1), (500, 5), (300, 5), (300, 10), (400, 5), (400, 10)),
+    (50, 100, 200, 300, 400, 500),
+)
+
+NEGLIGIBLE = 1e-20  # chance of a number of calls that is not looked at, but counted as if it gave everything away
+
+
+class Guarantee(NamedTuple):
+    """(``epsilon``, ``delta``), and which ``rule`` gave it."""
+
+    epsilon: float
+    delta: float
+    rule: str
+
+
+# --- composition
+
+
+def compose_basic(epsilon: float, delta: float, count: int) -> Guarantee:
+    """``count`` calls: (count epsilon, count delta). Raises: TypeError, ValueError. Source: PriRFed, Theorem 2.2."""
+    epsilon, delta, count = _calls(epsilon, delta, count)
+    return Guarantee(count * epsilon, count * delta, "basic")
+
+
+def compose_advanced(epsilon: float, delta: float, count: int, slack: float) -> Guarantee:
+    """``count`` calls: sqrt(2k log(1/slack)) epsilon + k epsilon (e^epsilon - 1), at slack + k delta.
+
+    Raises: TypeError, ValueError. Source: PriRFed, Theorem 2.3 (Dwork, Rothblum, Vadhan 2010).
+    """
+    epsilon, delta, count = _calls(epsilon, delta, count)
+    slack = arguments.real("slack", slack, above=0.0, below=1.0)
+    total = math.sqrt(-2 * count * math.log(slack)) * epsilon + count * epsilon * _expm1(epsilon)
+    return Guarantee(total, slack + count * delta, "advanced")
+
+
+def compose_optimal(epsilon: float, delta: float, count: int, delta_total: float) -> Guarantee:
+    """The least epsilon at ``delta_total`` of ``count`` calls of which only (epsilon, delta) is known.
+
+    Infinite where ``delta_total`` is below 1 - (1 - delta)^count. Raises: TypeError, ValueError.
+    Source: Kairouz, Oh, Viswanath 2015, theorem 3.3, on the real line instead of its k/2 points.
+    """
+    epsilon, delta, count = _calls(epsilon, delta, count)
+    delta_total = arguments.real("delta_total", delta_total, above=0.0, below=1.0)
+    return Guarantee(_least(_walk(epsilon, delta, 1.0, count), delta_total, count * epsilon), delta_total, "optimal")
+
+
+# --- the whole run
+
+
+def theorem_4_2(
+    epsilon: float,
+    delta: float,
+    agents: int,
+    per_round: int,
+    rounds: int,
+    slack: float = 1e-3,
+    parallel: bool = False,
+) -> Guarantee:
+    """The paper's guarantee of a run, word for word; ``rule`` says which branch of its minimum is the smaller.
+
+    With r = s/N one round is said to give epsilon~ = log(1 + r (e^{s epsilon} - 1)) and delta~ = r s delta, and T
+    rounds the smaller of basic and advanced composition at delta' = slack + T delta~ (in both branches, and also
+    above 1). ``parallel``: epsilon and delta in the place of s epsilon and s delta, since one record is in one of
+    the s calls. Neither is proved: see :func:`randomised_response_counterexample`.
+
+    Raises: TypeError, ValueError. Source: PriRFed, Theorem 4.2.
+    """
+    agents, per_round, rounds = _run(agents, per_round, rounds)
+    calls = 1 if arguments.flag("parallel", parallel) else per_round
+    one_round = compose_basic(epsilon, delta, calls)
+    rate = per_round / agents
+    amplified = _amplified(one_round.epsilon, rate)
+    basic = compose_basic(amplified, 0.0, rounds)
+    better = min(basic, compose_advanced(amplified, 0.0, rounds, slack))
+    return Guarantee(better.epsilon, slack + rounds * rate * one_round.delta, better.rule)
+
+
+def participation_delta(
+    epsilon_total: float,
+    agents: int,
+    per_round: int,
+    rounds: int,
+    mu: float | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+) -> float:
+    """The delta of a whole run at ``epsilon_total``, for one record, also against those who see the cohorts.
+
+    The number of calls c of a record's agent is Binomial(T, s/N) and independent of the data, so that
+
+        delta_run(epsilon) = sum_c binomial(T, c) r^c (1-r)^(T-c) delta_c(epsilon),
+
+    with delta_c the curve of c composed calls: of shift ``mu`` each (the total shift is sqrt(c) mu), or known
+    only as (``epsilon``, ``delta``). Exact for Gaussian calls on the worst data, if the cohorts are seen.
+
+    Raises: TypeError, ValueError.
+    """
+    epsilon_total = arguments.real("epsilon_total", epsilon_total, 0.0)
+    return _mixture(agents, per_round, rounds, mu, epsilon, delta)[0](epsilon_total)
+
+
+def participation_epsilon(
+    agents: int,
+    per_round: int,
+    rounds: int,
+    delta_total: float,
+    mu: float | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+) -> float:
+    """The sound epsilon of a whole run at ``delta_total``, before it starts: :func:`participation_delta` inverted.
+
+    Infinite where the calls' own ``delta`` add up to more. Raises: TypeError, ValueError.
+    """
+    delta_total = arguments.real("delta_total", delta_total, above=0.0, below=1.0)
+    curve, largest = _mixture(agents, per_round, rounds, mu, epsilon, delta)
+    return _least(curve, delta_total, largest(delta_total))
+
+
+def participation_quantile(
+    agents: int,
+    per_round: int,
+    rounds: int,
+    delta_total: float,
+    mu: float | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+) -> tuple[int, float]:
+    """The same by hand: a number of calls q that half of ``delta_total`` leaves unlikely, and epsilon of q calls.
+
+    q is the least with P[Binomial(T, s/N) > q] <= delta_total / 2; the other half is spent on the curve of q
+    calls. Sound, and never below :func:`participation_epsilon`. Raises: TypeError, ValueError.
+    """
+    from scipy.stats import binom
+
+    delta_total = arguments.real("delta_total", delta_total, above=0.0, below=1.0)
+    agents, per_round, rounds = _run(agents, per_round, rounds)
+    q = int(np.argmax(binom.sf(np.arange(rounds + 1), rounds, per_round / agents) <= delta_total / 2))
+    return q, participation_epsilon(1, 1, q, delta_total / 2, mu, epsilon, delta)
+
+
+def run_guarantee(
+    epsilon: float,
+    delta: float,
+    agents: int,
+    per_round: int,
+    rounds: int,
+    accountant: str = "participation",
+    slack: float = 1e-3,
+    mu: float | None = None,
+) -> Guarantee:
+    """What T rounds guarantee, if each local call keeps (``epsilon``, ``delta``).
+
+    ``accountant``: ``participation`` is the sound one; ``paper`` and ``paper_parallel`` are Theorem 4.2, with and
+    without its factor s. ``slack``: what delta' is above the calls' own deltas, so that all three have
+    delta' = slack + T r delta (``paper``: s times delta). ``mu``: the shift of one full-batch call; such calls
+    have no delta of their own, ``participation`` then goes by ``mu`` alone, and delta' is ``slack``.
+
+    Raises: TypeError, ValueError.
+    """
+    accountant = arguments.one_of("accountant", accountant, ACCOUNTANTS)
+    if accountant != "participation":
+        return theorem_4_2(epsilon, delta, agents, per_round, rounds, slack, accountant == "paper_parallel")
+    epsilon, delta, _ = _calls(epsilon, delta, 1)
+    agents, per_round, rounds = _run(agents, per_round, rounds)
+    slack = arguments.real("slack", slack, above=0.0, below=1.0)
+    if mu is not None:
+        return Guarantee(participation_epsilon(agents, per_round, rounds, slack, mu), slack, accountant)
+    total = slack + rounds * per_round / agents * delta
+    if total >= 1:
+        return Guarantee(0.0, 1.0, accountant)
+    found = participation_epsilon(agents, per_round, rounds, total, epsilon=epsilon, delta=delta)
+    return Guarantee(found, total, accountant)
+
+
+# --- why drawing agents does not amplify a guarantee for records
+
+
+def randomised_response_counterexample(epsilon: float, agents: int) -> tuple[float, float]:
+    """Epsilon of one round, and what Lemma 4.1 claims, where one of N agents is drawn and all but one say "2".
+
+    Agent 1 answers with its bit, flipped with chance 1 / (1 + e^epsilon): epsilon-private for its record. But
+    answers 0 and 1 say that it was drawn, so nothing hides in the draw. Found by comparing the laws of the three
+    answers under both bits. Raises: TypeError, ValueError. Source: PriRFed, Lemma 4.1.
+    """
+    epsilon = arguments.real("epsilon", epsilon, 0.0, 700.0)
+    rate = 1 / arguments.integer("agents", agents, 1)
+    honest = 1 / (1 + math.exp(-epsilon))
+    zero = np.array([rate * honest, rate * (1 - honest), 1 - rate])
+    one = np.array([rate * (1 - honest), rate * honest, 1 - rate])
+    seen = zero > 0
+    return float(np.abs(np.log(zero[seen] / one[seen])).max()), _amplified(epsilon, rate)
+
+
+def separated_gaussian_counterexample(epsilon: float, delta: float, rate: float) -> tuple[float, float]:
+    """Delta of one round at Lemma 4.1's epsilon~, and its claim ``rate`` delta, for Gaussian calls far apart.
+
+    Every call has just the noise for (``epsilon``, ``delta``); the agents' points lie so far apart that each
+    output tells whose it is. The round then has the call's curve times the rate. Its (epsilon, rate delta) does
+    hold, for any calls. Raises: TypeError, ValueError. Source: PriRFed, Lemma 4.1.
+    """
+    rate = arguments.real("rate", rate, maximum=1.0, above=0.0)
+    mu = 1 / calibrate(epsilon, delta)
+    return rate * gaussian_delta(_amplified(epsilon, rate), mu), rate * delta
+
+
+def _mixture(
+    agents: int, per_round: int, rounds: int, mu: float | None, epsilon: float | None, delta: float | None
+) -> tuple[Callable[[float], float], Callable[[float], float]]:
+    """The run's curve, and what gives an epsilon large enough for a delta."""
+    agents, per_round, rounds = _run(agents, per_round, rounds)
+    rate = per_round / agents
+    if mu is None:
+        if epsilon is None:
+            raise arguments.wrong(TypeError, "mu", None, "the shift of a call, or epsilon and delta of a call instead")
+        epsilon, delta, _ = _calls(epsilon, delta, 1)
+        return _walk(epsilon, delta, rate, rounds), lambda _: rounds * epsilon
+    if epsilon is not None or delta is not None:
+        raise arguments.wrong(ValueError, "mu", mu, "None where epsilon and delta of a call are given")
+    mu = arguments.real("mu", mu, 0.0, infinite=True)
+    return _gaussian_mixture(mu, rate, rounds), lambda delta: exact_epsilon(math.sqrt(rounds) * mu, delta * (1 - 1e-9))
+
+
+def _gaussian_mixture(mu: float, rate: float, rounds: int) -> Callable[[float], float]:
+    from scipy.stats import binom
+
+    calls = np.arange(rounds + 1)
+    chances = binom.pmf(calls, rounds, rate)
+    seen = [(float(p), math.sqrt(c) * mu) for c, p in zip(calls, chances, strict=True) if p > NEGLIGIBLE and c > 0]
+    rest = NEGLIGIBLE * (rounds + 1 - len(seen)) if rate < 1 else 0.0
+    return lambda epsilon: rest + sum(p * gaussian_delta(epsilon, shift) for p, shift in seen)
+
+
+def _walk(epsilon: float, delta: float, rate: float, rounds: int) -> Callable[[float], float]:
+    """The curve of ``rounds`` calls of (``epsilon``, ``delta``), each of which happens with chance ``rate``.
+
+    The worst call tells all with chance delta and is otherwise a randomised response, whose privacy loss is
+    +epsilon with chance e^epsilon / (1 + e^epsilon), else -epsilon. The losses add up to a lazy random walk.
+    """
+    lie = math.exp(-epsilon) / (1 + math.exp(-epsilon))
+    step = np.array([rate * (1 - delta) * lie, 1 - rate, rate * (1 - delta) * (1 - lie)])
+    walk, power, left = np.ones(1), step, rounds
+    while left:  # by squaring: the law of 2, 4, 8, ... steps
+        walk = np.convolve(walk, power) if left & 1 else walk
+        left >>= 1
+        power = np.convolve(power, power) if left else power
+    told = -math.expm1(rounds * math.log1p(-rate * delta)) if rate * delta < 1 else float(rounds > 0)
+    losses = epsilon * np.arange(-rounds, rounds + 1)
+
+    def curve(total: float) -> float:
+        above = losses > total
+        return told - float(walk[above] @ np.expm1(total - losses[above]))
+
+    return curve
+
+
+def _least(curve: Callable[[float], float], delta: float, high: float) -> float:
+    """The least epsilon with ``curve`` at most ``delta``, rounded up; infinite if not even ``high`` has it."""
+    if curve(0.0) <= delta:
+        return 0.0
+    if math.isinf(high) or curve(high) > delta:
+        return math.inf
+    low = 0.0
+    while high - low > 1e-13 * high:
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if curve(middle) <= delta else (middle, high)
+    return high
+
+
+def _amplified(epsilon: float, rate: float) -> float:
+    """log(1 + rate (e^epsilon - 1)), also where e^epsilon overflows."""
+    if epsilon > 700:
+        return epsilon + math.log(rate)
+    return math.log1p(rate * math.expm1(epsilon))
+
+
+def _expm1(x: float) -> float:
+    return math.expm1(x) if x < 700 else math.inf
+
+
+def _calls(epsilon: float, delta: float | None, count: int) -> tuple[float, float, int]:
+    epsilon = arguments.real("epsilon", epsilon, 0.0)
+    return epsilon, arguments.real("delta", delta, 0.0, 1.0), arguments.integer("count", count, 0)
+
+
+def _run(agents: int, per_round: int, rounds: int) -> tuple[int, int, int]:
+    agents = arguments.integer("agents", agents, 1)
+    per_round = arguments.integer("per_round", per_round, 1, agents)
+    return agents, per_round, arguments.integer("rounds", rounds, 0)

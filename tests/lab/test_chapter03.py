@@ -1,0 +1,84 @@
+"""Chapter 3's exercises: solutions pass, every usual mistake gets its own verdict, nonsense gets a message."""
+
+import math
+
+import pytest
+import torch
+
+from fedbook.geometry import SPD, Hyperboloid, Sphere, tangent_mean
+from fedbook.lab import chapter03
+from fedbook.lab.chapter03_theory import clipped, noise_covariance
+from fedbook.lab.exercises import EXERCISES, check
+from fedbook.privacy.participation import participation_delta
+from fedbook.randomness import normal, stream
+
+IDS = ["03-1", "03-2", "03-3", "03-4", "03-5"]
+
+
+def test_the_exercises_are_there():
+    assert sorted(i for i in EXERCISES if i.startswith("03-")) == IDS
+    assert all(len(EXERCISES[i].hints) >= 2 and len(EXERCISES[i].wrong_answers) >= 5 for i in IDS)
+    assert len(chapter03.ERRATA) > chapter03.TOLD and "statement" in chapter03.errata_table(0)
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_solutions_pass_and_usual_mistakes_get_their_own_hint(id):
+    one = EXERCISES[id]
+    assert check(id, one.solution).status == "right"
+    hints = []
+    for known in one.wrong_answers:
+        verdict = check(id, known.answer)
+        assert verdict.status == "wrong" and known.phrase in verdict.problem, str(verdict)
+        assert verdict.hint == known.hint, (known.name, str(verdict))
+        hints.append(verdict.hint)
+    told = [h for h in hints if h]
+    assert len(set(told)) == len(told) >= 1
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_nonsense_gets_a_message(id):
+    for answer in (..., None):
+        assert check(id, answer).status == "not attempted"
+    for answer in ("x", math.nan, [], {}, 3, object(), lambda *a: {}, lambda *a: "x", lambda: 1, [math.nan] * 3,
+                   lambda *a: torch.full((3, 3), math.nan)):  # fmt: skip
+        verdict = check(id, answer)
+        assert verdict.status == "wrong" and len(verdict.problem) > 10, (answer, str(verdict))
+
+
+def test_the_step_by_hand_is_the_packages():
+    x = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
+    y = torch.tensor([[1.0, 0.0, 0.0], [0.0, math.sin(0.2), math.cos(0.2)]], dtype=torch.float64)
+    slopes = -2 * Sphere().log(x, y)
+    new = Sphere().exp(x, -clipped(Sphere(), x, slopes, 1.0).mean(0))
+    assert chapter03.solution_step_by_hand() == pytest.approx(new.tolist(), abs=1e-12)
+    assert check("03-1", new).status == "right" and check("03-1", tuple(new.tolist())).status == "right"
+
+
+def test_other_isotropic_noises_are_right_too():
+    def triangular(x, w):  # L S L^T with the triangular root, as the package has it
+        return SPD().tangent_gaussian(x, w)
+
+    def turned(x, w):  # any rotation of the coordinates is as good
+        q, _ = torch.linalg.qr(normal((len(w), len(w)), stream(0, "rotation")))
+        return SPD().tangent_gaussian(x, q @ w)
+
+    assert check("03-2", triangular).status == "right" and check("03-2", turned).status == "right"
+    x = SPD().random_point(3, stream(5, "point"))
+    eye = torch.eye(6, dtype=torch.float64)
+    assert torch.allclose(noise_covariance(SPD(), x, chapter03.solution_matrix_noise), eye, atol=1e-10)
+    assert "linear" in check("03-2", lambda x, w: SPD().tangent_gaussian(x, w.square())).problem
+
+
+@pytest.mark.parametrize("manifold", [Sphere(), Hyperboloid(), SPD()], ids=lambda m: m.name)
+def test_the_aggregate_is_the_packages_tangent_mean(manifold):
+    x, points = manifold.random_point(4, stream(0, "at")), manifold.random_point(4, stream(1, "from"), (5,))
+    sizes = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0], dtype=torch.float64)
+    found = chapter03.solution_aggregate(manifold, x, points, sizes)
+    assert torch.allclose(found, tangent_mean(manifold, x, points, sizes), atol=1e-12)
+
+
+@pytest.mark.parametrize("case", [(0.136, 100, 1, 500), (1.0, 8, 2, 20), (0.5, 3, 3, 7)])
+def test_the_delta_of_a_run_is_the_participation_accountants(case):
+    epsilon, agents, per_round, rounds = case
+    found = chapter03.solution_run_delta(epsilon, 0.2, rounds, per_round / agents)
+    assert found == pytest.approx(participation_delta(epsilon, agents, per_round, rounds, 0.2), rel=1e-9)
