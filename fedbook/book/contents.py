@@ -98,6 +98,18 @@ CHAPTERS: tuple[Chapter, ...] = (
         citation="Z. Huang, W. Huang, P. Jawanpuria, B. Mishra. Federated Learning on Riemannian Manifolds with "
         "Differential Privacy. arXiv 2404.10029.",
         claim="Noise in the tangent space gives differential privacy to federated learning on curved spaces.",
+        ready=True,
+        parameters=_sizes(
+            quick={
+                "samples": 3000,
+                "agents": 10,
+                "rounds": 10,
+                "repetitions": 2,
+                "draws": 20_000,
+                "triangles": 2_000,
+            },
+            paper={"repetitions": 10, "rounds": 200},
+        ),
     ),
     Chapter(
         number=4,

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from fedbook.data.errors import BrokenFile
 from fedbook.data.idx import read_idx, write_idx
+from fedbook.data.lines import write_lines
 from fedbook.data.sources import MNIST_FILES
 from fedbook.data.subset import SPLITS, subset_rows
 from fedbook.data.wordnet import (
@@ -27,7 +28,6 @@ from fedbook.data.wordnet import (
     read_embedding,
     read_nouns,
     read_taxonomy,
-    write_lines,
 )
 
 SUMS = "SHA256SUMS"
@@ -68,10 +68,10 @@ def make_wordnet_mammals(source: str | Path, out: str | Path) -> tuple[Path, ...
     except ValueError as error:
         raise BrokenFile(nouns, str(error)) from error
     out.mkdir(parents=True, exist_ok=True)
-    head = ["The mammals of WordNet 3.0, taken from its data.noun: offset, name, hypernyms (@ a kind of, @i an instance of)."]
-    write_lines(out / MAMMALS, [*head, "", *licence], rows)
+    head = "The mammals of WordNet 3.0, from its data.noun: offset, name, hypernyms (@ a kind of, @i an instance of)."
+    write_lines(out / MAMMALS, [head, "", *licence], rows)
     read_taxonomy(out / MAMMALS)
-    (out / LICENCE).write_text("".join(f"{line}\n" for line in licence), encoding="ascii")
+    (out / LICENCE).write_text("".join(f"{line}\n" for line in licence), encoding="ascii", newline="\n")
     return out / MAMMALS, out / LICENCE
 
 
@@ -86,8 +86,9 @@ def make_wordnet_embedding(out: str | Path) -> Path:
     mammals = read_taxonomy(out / MAMMALS).without(UNPUBLISHED)
     points = train_embedding(mammals)
     rows = [f"{name} {x:.6f} {y:.6f}" for name, (x, y) in zip(mammals.names, points[:, 1:].tolist(), strict=True)]
-    head = ["The mammals of WordNet 3.0 in the hyperbolic plane: name, the two spatial coordinates on the hyperboloid."]
-    write_lines(out / EMBEDDING, [*head, "Made by fedbook.learning.embedding.train_embedding from mammals.txt.gz."], rows)
+    head = "The mammals of WordNet 3.0 in the hyperbolic plane: name, the two spatial coordinates on the hyperboloid."
+    origin = "Made from mammals.txt.gz by fedbook.learning.embedding.train_embedding."
+    write_lines(out / EMBEDDING, [head, origin], rows)
     read_embedding(out / EMBEDDING, mammals.names)
     return out / EMBEDDING
 

@@ -279,10 +279,10 @@ WORDNET_MAMMALS = Source(
     (
         DataFile(
             "wordnet/mammals.txt.gz",
-            "sha256:e5a99366c25253e42165b39837af16e0e640e83d26489be9e9029e7c0a680d8c",
-            12_934,
-            content="f68923ac07f1d6f07d0137597ad3f1a2c07358c086dc1f81375b14057d439bd9",
-            content_size=38_068,
+            "sha256:35a922f6608d236d67c1063a1322b538b5a5bf7a5fb3f1042f72a78d0a61f332",
+            12_931,
+            content="383c138dd4c3340a5a318dddada117c1573e4d6fe6018b7f4d4e4a687fc41551",
+            content_size=38_062,
         ),
     ),
     "WordNet 3.0 license, Copyright 2006 by Princeton University",
@@ -297,9 +297,9 @@ WORDNET_EMBEDDING = Source(
     (
         DataFile(
             "wordnet/embedding.txt.gz",
-            "sha256:f28ceeacfec206bd799c02df6f91027ee51b0a372420d952514f530050928ce4",
+            "sha256:ce677d8129d4d85ea229bda18f921d37acd6c6b238ff595244f77479c8853e79",
             23_247,
-            content="0d41755cc1d009ade4abad4bff2278daffc993fa3910c9c9b6e36ac63f338aa9",
+            content="c7e69a1acb4610310842dfbc4cd7c53611460cb2afd5bec545704460e9afbaa8",
             content_size=45_274,
         ),
     ),

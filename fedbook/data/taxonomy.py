@@ -71,7 +71,9 @@ class Taxonomy:
                 if not waiting[child]:
                     queue.append(child)
         if len(queue) < count:
-            raise ValueError(f"edges: {names[next(i for i in range(count) if waiting[i])]!r} is above or below a circle")
+            raise ValueError(
+                f"edges: {names[next(i for i in range(count) if waiting[i])]!r} is above or below a circle"
+            )
         flags = [False] * len(edges) if instance is None else list(instance)
         if len(flags) != len(edges):
             raise ValueError(f"instance: got {len(flags)} flags for {len(edges)} edges; allowed is one each")
@@ -94,7 +96,9 @@ class Taxonomy:
 
             near = difflib.get_close_matches(word, self.names, 3)
             hint = f", such as {', '.join(near)}" if near else ""
-            raise arguments.wrong(ValueError, "word", word, f"one of the {len(self.names):,} names of {self.name}{hint}")
+            raise arguments.wrong(
+                ValueError, "word", word, f"one of the {len(self.names):,} names of {self.name}{hint}"
+            )
         return self.names.index(word)
 
     def without(self, words: Sequence[str]) -> Taxonomy:

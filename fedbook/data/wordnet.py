@@ -10,10 +10,7 @@ below WordNet's licence. Both files are read as if their maker were hostile.
 
 from __future__ import annotations
 
-import gzip
-import io
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,14 +23,14 @@ from fedbook import arguments
 from fedbook.data import sources
 from fedbook.data.errors import BrokenFile
 from fedbook.data.images import Root
+from fedbook.data.lines import read_lines
 from fedbook.data.root import find
 from fedbook.data.taxonomy import Taxonomy
 
 NODES = {"published": (1_180, 6_540), "all": (1_182, 6_542), "classes": (1_170, 6_448)}  # nodes, pairs
 # The closure that the literature embeds leaves out these two, which have no hyponyms; nothing else differs.
 UNPUBLISHED = ("female_mammal", "tusker")
-SYMBOLS = frozenset("! @ @i ~ ~i #m #s #p %m %s %p = + ;c -c ;r -r ;u -u".split())
-LIMIT = 2**25  # bytes of data.noun; WordNet 3.0's has 15,300,280
+SYMBOLS = ("!", "@", "@i", "~", "~i", "#m", "#s", "#p", "%m", "%s", "%p", "=", "+", ";c", "-c", ";r", "-r", ";u", "-u")
 ROWS = 5_000  # lines of a file that ships
 
 _HEADER = re.compile(r"  (\d+) (.*?) *")
@@ -62,10 +59,13 @@ def wordnet_mammals(nodes: str = "published", root: Root = None) -> Taxonomy:
     source = sources.WORDNET_MAMMALS
     path = find(source.name, source.paths, source.remedy, root) / source.paths[0]
     taxonomy = read_taxonomy(path)
-    if nodes == "published":
-        taxonomy = taxonomy.without(UNPUBLISHED)
-    elif nodes == "classes":
-        taxonomy = taxonomy.without([taxonomy.names[i] for i in taxonomy.edges[taxonomy.instance, 0].tolist()])
+    try:
+        if nodes == "published":
+            taxonomy = taxonomy.without(UNPUBLISHED)
+        elif nodes == "classes":
+            taxonomy = taxonomy.without([taxonomy.names[i] for i in taxonomy.edges[taxonomy.instance, 0].tolist()])
+    except ValueError as error:
+        raise BrokenFile(path, str(error)) from error
     found = len(taxonomy.names), len(taxonomy.pairs)
     if found != NODES[nodes]:
         text = "{:,} nodes and {:,} pairs".format
@@ -93,7 +93,7 @@ def read_nouns(path: str | Path) -> tuple[tuple[str, ...], dict[int, Synset]]:
     Raises: BrokenFile (a ``ValueError``; names file, line and reason), FileNotFoundError.
     """
     path, licence, synsets = Path(path), [], {}
-    for number, offset, line in _lines(path):
+    for number, offset, line in read_lines(path):
         if line.startswith("  ") and not synsets:
             header = _HEADER.fullmatch(line)
             if not header or int(header[1]) != number:
@@ -143,7 +143,7 @@ def read_taxonomy(path: str | Path) -> Taxonomy:
     """The hierarchy in a file that ships (all 1,182 mammals). Raises: BrokenFile, FileNotFoundError."""
     path = Path(path)
     rows, names, above = {}, [], []
-    for number, _, line in _lines(path):
+    for number, _, line in read_lines(path):
         if line.startswith("  "):
             continue
         row = _ROW.fullmatch(line)
@@ -176,7 +176,7 @@ def read_embedding(path: str | Path, names: Sequence[str]) -> Tensor:
     Raises: BrokenFile, FileNotFoundError.
     """
     path, places = Path(path), []
-    for number, _, line in _lines(path):
+    for number, _, line in read_lines(path):
         if line.startswith("  "):
             continue
         row = _PLACE.fullmatch(line)
@@ -190,13 +190,6 @@ def read_embedding(path: str | Path, names: Sequence[str]) -> Tensor:
         raise BrokenFile(path, f"holds {len(places):,} places; expected are {len(names):,}")
     space = torch.tensor(places, dtype=torch.float64).reshape(-1, 2)
     return torch.cat([(1 + space.square().sum(1, keepdim=True)).sqrt(), space], 1)
-
-
-def write_lines(path: str | Path, comments: Sequence[str], rows: Sequence[str]) -> None:
-    """Writes a packed text: comments indented by two blanks, then the rows. The same text gives the same bytes."""
-    text = "".join(f"{line}\n" for line in [*(f"  {comment}" for comment in comments), *rows])
-    with Path(path).open("wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
-        packed.write(text.encode("ascii"))
 
 
 def _synset(line: str) -> tuple[int, Synset]:
@@ -232,41 +225,6 @@ def _field(fields: Iterator[str], pattern: str, what: str) -> str:
     if not re.fullmatch(pattern, field):
         raise ValueError(f"{_shown(field)} where {what} should be")
     return field
-
-
-def _lines(path: Path) -> Iterator[tuple[int, int, str]]:
-    """Number, place in the content and text of every line."""
-    content = _content(path)
-    if not content.endswith(b"\n"):
-        raise BrokenFile(path, "is cut short: its last line has no end" if content else "is empty")
-    if not content.isascii():
-        number = next(i for i, line in enumerate(content.split(b"\n"), 1) if not line.isascii())
-        raise BrokenFile(path, f"line {number}: holds bytes that are no ASCII")
-    offset = 0
-    for number, line in enumerate(content[:-1].split(b"\n"), 1):
-        yield number, offset, line.decode("ascii")
-        offset += len(line) + 1
-
-
-def _content(path: Path) -> bytes:
-    """What the file holds, unpacked if it is packed by gzip; never more than is accepted."""
-    with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-        file.seek(0)
-        try:
-            content = _at_most(gzip.GzipFile(fileobj=file, mode="rb") if packed else file)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise BrokenFile(path, f"the gzip packing is damaged or cut short ({error})") from error
-    if len(content) > LIMIT:
-        raise BrokenFile(path, f"holds more than the {LIMIT:,} bytes that are accepted")
-    return content
-
-
-def _at_most(stream: io.BufferedIOBase) -> bytes:
-    content = bytearray()
-    while len(content) <= LIMIT and (piece := stream.read(2**20)):
-        content += piece
-    return bytes(content)
 
 
 def _shown(text: str) -> str:

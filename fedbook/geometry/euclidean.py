@@ -45,7 +45,7 @@ class Euclidean(Manifold):
 
     @batched
     def transport(self, x: Tensor, y: Tensor, u: Tensor) -> Tensor:
-        return u + torch.zeros_like(x)  # in the broadcast shape of all three, as on every manifold
+        return torch.broadcast_tensors(u, x, y)[0]
 
     @batched
     def project(self, x: Tensor, v: Tensor) -> Tensor:

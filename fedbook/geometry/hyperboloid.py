@@ -16,7 +16,7 @@ from torch import Tensor
 from fedbook import randomness
 from fedbook.geometry.batches import batched, visible
 from fedbook.geometry.manifold import Manifold, tolerance, weighted_mean
-from fedbook.geometry.scalars import asinhc, dot, length, root, sinhc
+from fedbook.geometry.scalars import dot, length, root, sinhc
 
 
 def lorentz(u: Tensor, v: Tensor) -> Tensor:
@@ -52,24 +52,27 @@ class Hyperboloid(Manifold):
 
     @batched
     def log(self, x: Tensor, y: Tensor, check: bool = True) -> Tensor:
-        """t / sinh(t) (z - q/2 x) with the chord z = y - x, q = <z, z> and t = 2 asinh(sqrt(q) / 2)."""
+        """t / sinh(t) (z - h x) with z = y - x and h = <z, z> / 2, so that cosh(t) = 1 + h."""
         z, time_error, q = _chord(x, y)
-        q = q.unsqueeze(-1)
-        factor = asinhc(0.5 * root(q)) * torch.rsqrt(1 + 0.25 * q)
-        u = torch.addcmul(z, x, q, value=-0.5) * factor
-        u.select(-1, 0).sub_(time_error * factor.squeeze(-1))
+        h, sine = _hyperbolic(q.clamp_min(torch.finfo(q.dtype).eps ** 1.5))  # t / sinh(t) is 1 to all digits there
+        factor = (h + sine).log1p() / sine
+        u = torch.addcmul(z, x, q.unsqueeze(-1), value=-0.5) * factor.unsqueeze(-1)
+        u.select(-1, 0).sub_(time_error * factor)
         return u
 
     @batched
     def dist(self, x: Tensor, y: Tensor) -> Tensor:
-        """2 asinh(sqrt(<z, z>) / 2) with z = y - x: unlike arccosh(-<x, y>) it does not lose half the digits near 0."""
+        """log(1 + h + sqrt(2 h + h^2)) with h = <y - x, y - x> / 2, since cosh(dist) = 1 + h.
+
+        Unlike arccosh(-<x, y>) it does not lose half the digits near 0.
+        """
         if x.shape[-1] >= 16 and visible(x):  # long vectors: rounding of z_0 is harmless if no pair is close
             z = y - x
             q = torch.linalg.vector_norm(z, dim=-1).square() - 2 * z.select(-1, 0).square()
-            if q.numel() and float(q.min()) > 0.1:
-                return 2 * (0.5 * q.sqrt()).asinh()
+            if q.numel() and q.min().item() > 0.1:
+                return sum(_hyperbolic(q)).log1p()
         _, _, q = _chord(x, y)
-        return 2 * (0.5 * root(q)).asinh()
+        return sum(_hyperbolic(q)).log1p()
 
     @batched
     def transport(self, x: Tensor, y: Tensor, u: Tensor) -> Tensor:
@@ -159,3 +162,9 @@ def _chord(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     time = dot(z, s).squeeze(-1) / s.select(-1, 0) - rounded
     space = torch.linalg.vector_norm(z, dim=-1).square() - rounded.square()
     return z, rounded - time, (space - time.square()).clamp_min(0)
+
+
+def _hyperbolic(q: Tensor) -> tuple[Tensor, Tensor]:
+    """cosh(t) - 1 and sinh(t) of the distance t of points with <y - x, y - x> = q."""
+    h = 0.5 * q
+    return h, root(torch.addcmul(q, h, h))

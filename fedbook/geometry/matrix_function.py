@@ -17,62 +17,68 @@ from torch.autograd.function import once_differentiable
 from fedbook.geometry.batches import visible
 from fedbook.geometry.scalars import sinhc
 
-# exp(A) - 1 = A (c_1 + c_2 A + ... + c_12 A^11): the rest is below 1e-17 of the sum for |A| <= 0.3.
-TAYLOR = [1 / math.factorial(k) for k in range(13)]
-REACH, DOUBLINGS = 0.3, 9  # where looking at |A| would wait, nine doublings reach |A| = 150, e^(+-150)
+TAYLOR = [1 / math.factorial(k) for k in range(17)]
+REACH = 0.8  # of 16 terms: the rest is below 1e-16 of the sum for |A| <= 0.8
+DOUBLINGS = 8  # where looking at |A| would wait for a device: enough for |A| = 200, or eigenvalues up to e^200
 
 
 def expm1(a: Tensor) -> Tensor:
-    """exp(A) - I of symmetric A: Taylor's series of A / 2^k, then k times F -> 2 F + F^2. Shapes: ``[..., n, n]``.
+    """exp(A) - I of symmetric A: Taylor's series at A / 2^k, then k times F -> 2 F + F^2. Shapes: ``[..., n, n]``.
 
     Carried as exp - 1, small A keeps all its digits however often F is doubled for the sake of a larger neighbour.
+    The largest eigenvalue is at most the square root of the Frobenius norm of A^2.
     """
+    second = a @ a
     doublings = DOUBLINGS
     if visible(a):
-        size = float(torch.linalg.vector_norm(a.detach(), dim=(-2, -1)).max()) if a.numel() else 0.0
+        size = float(torch.linalg.vector_norm(second.detach(), dim=(-2, -1)).max()) ** 0.5 if a.numel() else 0.0
         doublings = max(0, math.ceil(math.log2(size / REACH))) if REACH < size < math.inf else 0
-    a = a * 0.5**doublings
-    second = a @ a
-    third = second @ a
-    fourth = second @ second
-    low, middle, high = (_cubic(a, second, third, TAYLOR[k : k + 4]) for k in (1, 5, 9))
-    f = a @ (low + fourth @ (middle + fourth @ high))
+    if doublings:
+        a, second = a * 0.5**doublings, second * 0.25**doublings
+    powers = a, second, second @ a, second @ second
+    f = _series(powers, TAYLOR[13:17])
+    for k in (9, 5, 1):
+        f = _series(powers, TAYLOR[k : k + 4]) + powers[3] @ f
     for _ in range(doublings):
         f = 2 * f + f @ f
     return f
 
 
 class Logarithm(torch.autograd.Function):
-    """log(A + shift I), shift 0 or 1 for each matrix. Shapes: ``a [..., n, n]``, ``shift [..., 1]`` boolean.
+    """L log(A + shift I) L^T, shift 0 or 1 for each matrix. Shapes: ``[..., n, n]``, ``shift [..., 1]`` boolean.
 
     Raises: ValueError with ``check`` if A + shift I is not positive definite.
     """
 
     @staticmethod
-    def forward(ctx, a: Tensor, shift: Tensor, check: bool) -> Tensor:
+    def forward(ctx, factor: Tensor, a: Tensor, shift: Tensor, check: bool) -> Tensor:
         values, vectors = torch.linalg.eigh(a)
         if check:
-            require_positive(values, shift)
+            require_above(values, -shift.to(values.dtype))
         logs = shifted_log(values, shift)
-        ctx.save_for_backward(logs, vectors)
-        return _compose(vectors, logs)
+        ctx.save_for_backward(factor, logs, vectors)
+        rows = factor @ vectors
+        return (rows * logs.unsqueeze(-2)) @ rows.mT
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:
-        logs, vectors = ctx.saved_tensors
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        factor, logs, vectors = ctx.saved_tensors
         half = 0.5 * logs
         gaps = (half.unsqueeze(-1) - half.unsqueeze(-2)).abs()
         ratios = (-half.unsqueeze(-1) - half.unsqueeze(-2)).exp() / sinhc(gaps)
-        return _pull_back(vectors, ratios, grad), None, None
+        outer = 0.5 * (grad + grad.mT) @ factor
+        for_factor = (2 * outer @ _compose(vectors, logs)).sum_to_size(factor.shape)
+        return for_factor, _pull_back(vectors, ratios, factor.mT @ outer), None, None
 
 
 class SquareRoot(torch.autograd.Function):
-    """A^(1/2). Shapes: ``[..., n, n] -> [..., n, n]``, symmetric positive definite."""
+    """A^(1/2). Shapes: ``[..., n, n] -> [..., n, n]``. Raises: ValueError if A is not positive definite."""
 
     @staticmethod
     def forward(ctx, a: Tensor) -> Tensor:
         values, vectors = torch.linalg.eigh(a)
+        require_above(values, 0.0)
         roots = values.sqrt()
         ctx.save_for_backward(roots, vectors)
         return _compose(vectors, roots)
@@ -90,16 +96,17 @@ def shifted_log(values: Tensor, shift: Tensor) -> Tensor:
     return torch.where(shift, near.log1p(), far.log())
 
 
-def require_positive(values: Tensor, shift: Tensor) -> None:
-    """Raises: ValueError unless all of values + shift are positive."""
-    if not bool((values > -shift.to(values.dtype)).all()):
+def require_above(values: Tensor, low: Tensor | float) -> None:
+    """Raises: ValueError, about a matrix y, unless all eigenvalues are above ``low``."""
+    if not bool((values > low).all()):
         raise ValueError("y: got a matrix that is not positive definite; allowed is a symmetric positive definite one")
 
 
-def _cubic(a: Tensor, second: Tensor, third: Tensor, c: list[float]) -> Tensor:
-    """c_0 + c_1 A + c_2 A^2 + c_3 A^3."""
-    total = torch.add(a * c[1], second, alpha=c[2]).add_(third, alpha=c[3])
-    total.diagonal(dim1=-2, dim2=-1).add_(c[0])
+def _series(powers: tuple[Tensor, ...], c: list[float]) -> Tensor:
+    """c_0 A + c_1 A^2 + c_2 A^3 + c_3 A^4."""
+    total = powers[0] * c[0]
+    for power, factor in zip(powers[1:], c[1:], strict=True):
+        total.add_(power, alpha=factor)
     return total
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fedbook import arguments
+from fedbook.geometry.batches import check_tensors
 from fedbook.geometry.manifold import Manifold, weighted_mean
 
 
@@ -15,7 +16,7 @@ def tangent_mean(manifold: Manifold, x: Tensor, points: Tensor, weights: Tensor)
     Shapes: ``x [..., *point]``, ``points [..., k, *point]``, ``weights [..., k]`` (divided by their sum), result
     ``[..., *point]``. Raises: TypeError, ValueError. Source: PriRFed, (3.2).
     """
-    _check(manifold, points, weights)
+    _check(manifold, points, weights, x)
     return manifold.exp(x, _direction(manifold, x, points, weights))
 
 
@@ -31,7 +32,7 @@ def frechet_mean(
     """
     tolerance = arguments.real("tolerance", tolerance, 0.0)
     iterations = arguments.integer("iterations", iterations, 0)
-    _check(manifold, points, weights)
+    _check(manifold, points, weights, x)
     tail = (1,) * manifold.point_ndim
     u = _direction(manifold, x, points, weights)
     size = manifold.norm(x, u)
@@ -68,12 +69,14 @@ def _direction(manifold: Manifold, x: Tensor, points: Tensor, weights: Tensor) -
     return weighted_mean(logs, weights, manifold.point_ndim)
 
 
-def _check(manifold: Manifold, points: Tensor, weights: Tensor) -> None:
+def _check(manifold: Manifold, points: Tensor, weights: Tensor, *base: Tensor) -> None:
     if not isinstance(manifold, Manifold):
         raise arguments.wrong(TypeError, "manifold", manifold, "a Manifold such as Sphere()")
     arguments.tensor("points", points, kind="float")
     if points.ndim <= manifold.point_ndim or points.shape[-1 - manifold.point_ndim] == 0:
         raise arguments.wrong(ValueError, "points", points, "a tensor of shape (..., k, *point) with k at least 1")
+    if base:
+        check_tensors(["x", "points"], (*base, points), manifold.point_ndim)
     arguments.tensor("weights", weights, kind="float")
     k = points.shape[-1 - manifold.point_ndim]
     if weights.ndim == 0 or weights.shape[-1] != k:

@@ -34,7 +34,7 @@ def root(q: Tensor) -> Tensor:
 
 
 def raised(t: Tensor) -> Tensor:
-    """max(t, floor) with a floor below which sinh(t) / t = asinh(t) / t = 1 to the last digit."""
+    """max(t, floor) with a floor below which sin(t) / t, sinh(t) / t and asinh(t) / t are 1 to the last digit."""
     return t.clamp_min(torch.finfo(t.dtype).eps ** 0.75)
 
 
@@ -44,10 +44,10 @@ def sinhc(t: Tensor) -> Tensor:
     return t.sinh() / t
 
 
-def asinhc(t: Tensor) -> Tensor:
-    """asinh(t) / t for t >= 0."""
+def sinc(t: Tensor) -> Tensor:
+    """sin(t) / t for t >= 0."""
     t = raised(t)
-    return t.asinh() / t
+    return t.sin() / t
 
 
 @functools.lru_cache(maxsize=256)

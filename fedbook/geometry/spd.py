@@ -17,7 +17,7 @@ from fedbook import randomness
 from fedbook.geometry import two_by_two
 from fedbook.geometry.batches import batched, visible
 from fedbook.geometry.manifold import Manifold, tolerance, weighted_mean
-from fedbook.geometry.matrix_function import Logarithm, SquareRoot, expm1, require_positive, shifted_log
+from fedbook.geometry.matrix_function import Logarithm, SquareRoot, expm1, require_above, shifted_log
 from fedbook.geometry.scalars import root
 
 
@@ -46,7 +46,7 @@ class SPD(Manifold):
     @batched
     def norm(self, x: Tensor, u: Tensor) -> Tensor:
         if x.shape[-1] == 2:
-            return root(two_by_two.squared_norm(x, u))
+            return two_by_two.norm(x, u)
         _, inverse = _factors(x)
         return torch.linalg.vector_norm(_whiten(inverse, u), dim=(-2, -1))
 
@@ -71,7 +71,7 @@ class SPD(Manifold):
             return two_by_two.log(x, y, check)
         factor, inverse = _factors(x)
         near, change = _change(x, y)
-        return _symmetric(factor @ Logarithm.apply(_whiten(inverse, change), near, check) @ factor.mT)
+        return _symmetric(Logarithm.apply(factor, _whiten(inverse, change), near, check))
 
     @batched
     def dist(self, x: Tensor, y: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ class SPD(Manifold):
         _, inverse = _factors(x)
         near, change = _change(x, y)
         values = torch.linalg.eigvalsh(_whiten(inverse, change))
-        require_positive(values, near)
+        require_above(values, -near.to(values.dtype))
         return torch.linalg.vector_norm(shifted_log(values, near), dim=-1)
 
     @batched

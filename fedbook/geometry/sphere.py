@@ -11,7 +11,7 @@ from torch import Tensor
 from fedbook import randomness
 from fedbook.geometry.batches import batched, visible
 from fedbook.geometry.manifold import Manifold, tolerance, weighted_mean
-from fedbook.geometry.scalars import dot, length
+from fedbook.geometry.scalars import dot, length, sinc
 
 
 class Sphere(Manifold):
@@ -35,9 +35,14 @@ class Sphere(Manifold):
 
     @batched
     def exp(self, x: Tensor, u: Tensor) -> Tensor:
-        """cos(t) x + sin(t) u / t with t = |u|, of any size. The norm of ``x`` is divided out, so none drifts away."""
+        """cos(t) x + sin(t) u / t with t = |u|, of any size; then normalised.
+
+        Without that an error of the norm can grow from step to step: the logarithm at a point off the sphere is off the
+        tangent plane by as much, and the next point by more.
+        """
         t = length(u)
-        return torch.addcmul(u * torch.sinc(t / math.pi), x, t.cos() / length(x))
+        y = torch.addcmul(u * sinc(t), x, t.cos())
+        return y / length(y)
 
     @batched
     def log(self, x: Tensor, y: Tensor, check: bool = True) -> Tensor:
@@ -51,7 +56,7 @@ class Sphere(Manifold):
         chord = torch.addcmul(y, x, cosine.sign(), value=-1)
         w = torch.addcmul(chord, x, dot(x, chord), value=-1)
         sine = length(w)
-        if check and cosine.numel() and float(cosine.min()) < -0.999:
+        if check and cosine.numel() and cosine.min().item() < -0.999:
             _refuse_antipodes(sine, cosine)
         return w * (torch.atan2(sine, cosine) / sine.clamp_min(torch.finfo(x.dtype).tiny ** 0.5))
 
@@ -60,7 +65,7 @@ class Sphere(Manifold):
         """2 atan2(|y - x|, |y + x|): exact at every angle, where arccos(x.y) loses half the digits near 0 and pi."""
         if x.shape[-1] >= 16 and visible(x):  # long vectors: one product suffices if no pair is near 0 or pi
             cosine = (x * y).sum(-1)
-            if float(torch.linalg.vector_norm(cosine, math.inf)) < 0.9:
+            if cosine.numel() and cosine.abs().max().item() < 0.9:
                 return cosine.acos()
         apart, together = torch.linalg.vector_norm(y - x, dim=-1), torch.linalg.vector_norm(y + x, dim=-1)
         return 2 * torch.atan2(apart, together)
@@ -115,7 +120,12 @@ class Sphere(Manifold):
         return self.nearest(randomness.normal((*self._batch(batch), self._size(size)), rng))
 
     def ambient_mean(self, points: Tensor, weights: Tensor) -> Tensor:
-        return self.nearest(weighted_mean(points, weights, 1))
+        """The weighted mean, normalised. Raises: ValueError, where looking costs nothing, if it is 0."""
+        mean = weighted_mean(points, weights, 1)
+        size = length(mean)
+        if visible(size) and size.numel() and size.min().item() <= 4 * torch.finfo(size.dtype).eps:
+            raise ValueError("points: got points whose weighted mean is 0, which has no nearest point of the sphere")
+        return mean / size
 
     def _check_point(self, x: Tensor) -> tuple[bool, str | None]:
         off = float((torch.linalg.vector_norm(x, dim=-1) - 1).abs().max())

@@ -1,126 +1,172 @@
 """Positive definite 2 x 2 matrices in closed form: no factorisation, only operations on numbers.
 
-For X = [[a, b], [b, c]] and symmetric D = [[p, q], [q, r]] let X^-1 D have half trace h and eigenvalues h +- r. Then
-
-    2 h det X = c p + a r - 2 b q = m(X, D)              det(X + D) - det X = m(X, D) + det D
-    4 r^2 (det X)^2 = (c p - a r)^2 + 4 (a q - b p) (c q - b r) = k(X, D)
-
-and a function of X^-1 D, times X, is X and D with numbers before them. None of these differences cancels when D is
-small or near a multiple of X.
+For X = [[a, b], [b, c]] with Cholesky factor L, a symmetric U becomes B = L^-1 U L^-T with half trace h and eigenvalues
+h +- r; a function of B, taken back, is X and U with numbers before them: L f(B) L^T = s X + t U.
 """
 
 from __future__ import annotations
+
+import functools
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from fedbook.geometry.batches import visible
-from fedbook.geometry.scalars import raised, root
 
-Entries = tuple[Tensor, Tensor, Tensor]
+Entries = tuple[Tensor, Tensor, Tensor]  # 11, 12 and 22 of a symmetric matrix
+
+
+class Frame(NamedTuple):
+    """What B needs of X: a, b / a, det X / a and sqrt(det X). Shapes: ``[...]``."""
+
+    corner: Tensor
+    slope: Tensor
+    rest: Tensor
+    side: Tensor
 
 
 def exp(x: Tensor, u: Tensor) -> Tensor:
-    """e^h (cosh(r) X + sinh(r)/r (U - h X)) with h, r of X^-1 U."""
-    entries, change = _entries(x), _entries(u)
-    det = _require(entries, "x")
-    h = 0.5 * _mixed(entries, change) / det
-    r = raised(root(_discriminant(entries, change)) / (2 * det))
+    """e^h (cosh(r) X + sinh(r)/r (U - h X))."""
+    one, two, three = whitened(x, u)
+    h = 0.5 * (one + three)
+    r = _raised_root(_squared_radius(one, two, three))
     size = h.exp()
-    slope = size * r.sinh() / r
-    return _times(torch.addcmul(size * r.cosh(), slope, h, value=-1), x, slope, u)
+    t = size * r.sinh() / r
+    return _times(torch.addcmul(size * r.cosh(), t, h, value=-1), _flat(x), t, _flat(u))
 
 
 def log(x: Tensor, y: Tensor, check: bool) -> Tensor:
-    """m X + f (D - h X) with D = Y - X, m the mean of the logarithms of the eigenvalues of X^-1 Y, f their difference
-    over that of the eigenvalues."""
-    d = y - x
-    det, scale, mixed, m, t = _logarithms(x, y, d, check)
-    t = raised(root(t))
-    f = t.asinh() / t * scale
-    return _times(torch.addcmul(m, f, mixed, value=-1), x, 2 * det * f, d)
+    """m X + f (C - h X): m the mean of the logarithms of the eigenvalues of X^-1 Y, f their difference over that of the
+    eigenvalues, and C and h as in ``_logarithms``."""
+    change, trace, m, squared, scale = _logarithms(x, y, check)
+    r = _raised_root(squared)
+    f = r.asinh() / r * scale
+    return _times(torch.addcmul(m, f, trace, value=-0.5), _flat(x), f, change)
 
 
 def squared_dist(x: Tensor, y: Tensor) -> Tensor:
-    """2 (m^2 + g^2): the logarithms of the eigenvalues of X^-1 Y are m +- g."""
-    _, _, _, m, t = _logarithms(x, y, y - x, visible(y))
-    high = raised(root(t))
-    return 2 * torch.addcmul(m.square(), t, (high.asinh() / high).square())
+    """2 (m^2 + g^2): the logarithms of the eigenvalues of X^-1 Y are m +- g, and g = asinh of the root of a square."""
+    _, _, m, squared, _ = _logarithms(x, y, True)
+    r = _raised_root(squared)
+    return 2 * torch.addcmul(m.square(), squared, (r.asinh() / r).square())
 
 
 def transport(x: Tensor, y: Tensor, u: Tensor) -> Tensor:
-    """E U E^T with E = (Y X^-1)^(1/2), and the root of M is (M + sqrt(det M)) / sqrt(tr M + 2 sqrt(det M))."""
-    (a, b, c), (f, g, h) = entries, ends = _entries(x), _entries(y)
-    det = _require(entries, "x")
-    mean = (det * _require(ends, "y")).sqrt()  # det X has been multiplied into E below, and is taken out at the end
-    one, two = torch.addcmul(f * c, g, b, value=-1), torch.addcmul(g * a, f, b, value=-1)
-    three, four = torch.addcmul(g * c, h, b, value=-1), torch.addcmul(h * a, g, b, value=-1)
-    e = torch.stack([one + mean, two, three, four + mean], -1).unflatten(-1, (2, 2))
-    moved = e @ u @ e.mT
-    return _matrix(0.5 / (det * (one + four + 2 * mean))) * (moved + moved.mT)
+    """L S (L^-1 U L^-T) S L^T with S the root of A = L^-1 Y L^-T: (A + sqrt(det A)) / sqrt(tr A + 2 sqrt(det A))."""
+    frame = _checked_frame(x)
+    one, two, three = _whitened(frame, _entries(_flat(y)))
+    det = torch.addcmul(one * three, two, two, value=-1)
+    if not _positive(one, det):
+        raise _indefinite("y")
+    root = det.sqrt()
+    p, q, r = _whitened(frame, _entries(_flat(u)))
+    one, three = one + root, three + root
+    left, right = torch.addcmul(one * p, two, q), torch.addcmul(one * q, two, r)  # the rows of S B
+    low, last = torch.addcmul(two * p, three, q), torch.addcmul(two * q, three, r)
+    size = 1 / (one + three)
+    first = torch.addcmul(left * one, right, two) * size
+    cross = torch.addcmul(left * two, right, three) * size
+    third = torch.addcmul(low * two, last, three) * size
+    along, across = frame.corner * first, frame.side * cross
+    off = torch.addcmul(across, frame.slope, along)
+    corner = torch.addcmul(frame.rest * third, frame.slope, across + off)
+    return torch.stack([along, off, off, corner], -1).unflatten(-1, (2, 2))
 
 
 def inner(x: Tensor, u: Tensor, v: Tensor) -> Tensor:
-    """tr(X^-1 U X^-1 V), which is m(X, U) m(X, V) / det X^2 - m(U, V) / det X."""
-    entries, first, second = _entries(x), _entries(u), _entries(v)
-    det = _require(entries, "x")
-    return (_mixed(entries, first) * _mixed(entries, second) / det - _mixed(first, second)) / det
+    """tr(X^-1 U X^-1 V)."""
+    (a, b, c), (p, q, r) = whitened(x, u), whitened(x, v)
+    return torch.addcmul(torch.addcmul(a * p, c, r), b, q, value=2)
 
 
-def squared_norm(x: Tensor, u: Tensor) -> Tensor:
-    """2 (h^2 + r^2) with h, r of X^-1 U."""
-    entries, change = _entries(x), _entries(u)
-    det = _require(entries, "x")
-    total = torch.addcmul(_discriminant(entries, change), _mixed(entries, change), _mixed(entries, change))
-    return total / (2 * det.square())
+def norm(x: Tensor, u: Tensor) -> Tensor:
+    """sqrt(tr(X^-1 U X^-1 U)), with derivative 0 at 0."""
+    one, two, three = whitened(x, u)
+    return torch.linalg.vector_norm(torch.stack([one, two, two, three]), dim=0)
 
 
-def _logarithms(x: Tensor, y: Tensor, d: Tensor, check: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """det X; 1 / (2 sqrt(det X det Y)); m(X, D); mean logarithm; squared sinh of half the difference of logarithms."""
-    entries, ends, change = _entries(x), _entries(y), _entries(d)
-    det, other = (_require(entries, "x"), _require(ends, "y")) if check else (_det(entries), _det(ends))
-    scale = 0.5 * torch.rsqrt(det * other)
-    mixed = _mixed(entries, change)
-    m = ((mixed + _det(change)) * scale).asinh()
-    return det, scale, mixed, m, _discriminant(entries, change) * scale.square()
+def whitened(x: Tensor, u: Tensor) -> Entries:
+    """The entries of B = L^-1 U L^-T. Raises: ValueError, where looking costs nothing, if X is not allowed."""
+    return _whitened(_checked_frame(x), _entries(_flat(u)))
 
 
-def _entries(x: Tensor) -> Entries:
-    a, b, _, c = x.flatten(-2).unbind(-1)
-    return a, b, c
+def _whitened(frame: Frame, entries: Entries) -> Entries:
+    p, q, r = entries
+    t = torch.addcmul(q, frame.slope, p, value=-1)
+    return p / frame.corner, t / frame.side, torch.addcmul(r, frame.slope, q + t, value=-1) / frame.rest
 
 
-def _det(x: Entries) -> Tensor:
-    a, b, c = x
-    return torch.addcmul(a * c, b, b, value=-1)
+def _frame(entries: Entries) -> Frame:
+    a, b, c = entries
+    slope = b / a
+    rest = torch.addcmul(c, slope, b, value=-1)
+    return Frame(a, slope, rest, a.sqrt() * rest.sqrt())  # NaN too if both are negative
 
 
-def _mixed(x: Entries, d: Entries) -> Tensor:
-    """m(X, D)."""
-    (a, b, c), (p, q, r) = x, d
-    return torch.addcmul(torch.addcmul(c * p, a, r), b, q, value=-2)
+def _checked_frame(x: Tensor) -> Frame:
+    """Raises: ValueError, where looking costs nothing, if X is not positive definite."""
+    frame = _frame(_entries(_flat(x)))
+    if not _positive(frame.corner, frame.rest):
+        raise _indefinite("x")
+    return frame
 
 
-def _discriminant(x: Entries, d: Entries) -> Tensor:
-    """k(X, D), not negative."""
-    (a, b, c), (p, q, r) = x, d
-    one = torch.addcmul(c * p, a, r, value=-1)
-    two, three = torch.addcmul(a * q, b, p, value=-1), torch.addcmul(c * q, b, r, value=-1)
-    return torch.addcmul(one * one, two, three, value=4).clamp_min(0)
+def _logarithms(x: Tensor, y: Tensor, check: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """C as ``[..., 4]``; 2 h; m; the squared sinh of half the difference of the logarithms; 1 / sqrt(det Y / det X).
+
+    C is Y - X, which keeps the digits of a small change, or Y, which keeps those of a Y much smaller than X: the mean
+    m of the logarithms needs to know which, their difference does not.
+    Raises: ValueError with ``check`` if one is not positive definite.
+    """
+    x, y = _flat(x), _flat(y)
+    entries = _entries(x)
+    near = 2 * y.select(-1, 0) > entries[0]
+    shift = near.to(x.dtype)
+    change = torch.where(near.unsqueeze(-1), y - x, y)
+    frame = _frame(entries)
+    one, two, three = _whitened(frame, _entries(change))
+    trace, det = one + three, torch.addcmul(one * three, two, two, value=-1)
+    ratio = torch.addcmul(det, shift, trace + 1)  # det Y / det X
+    if check and not _positive(frame.corner, frame.rest, one + shift, ratio):
+        raise _indefinite("y" if _positive(frame.corner, frame.rest) else "x")
+    scale = torch.rsqrt(ratio)
+    excess = det + torch.addcmul(shift - 1, shift, trace)  # ratio - 1, without that difference
+    m = (0.5 * excess * scale).asinh()
+    return change, trace, m, _squared_radius(one, two, three) / ratio, scale
 
 
-def _matrix(value: Tensor) -> Tensor:
-    return value.unsqueeze(-1).unsqueeze(-1)
+def _squared_radius(one: Tensor, two: Tensor, three: Tensor) -> Tensor:
+    half = 0.5 * (one - three)
+    return torch.addcmul(half * half, two, two)
 
 
-def _times(s: Tensor, x: Tensor, t: Tensor, d: Tensor) -> Tensor:
-    """s X + t D."""
-    return torch.addcmul(_matrix(s) * x, _matrix(t), d)
+def _raised_root(square: Tensor) -> Tensor:
+    """The root, raised to a floor below which sinh(r) / r and asinh(r) / r are 1 and cosh(r) is 1 to the last digit."""
+    return square.clamp_min(torch.finfo(square.dtype).eps ** 1.5).sqrt()
 
 
-def _require(x: Entries, name: str) -> Tensor:
-    """The determinant. Raises: ValueError unless it and a are positive, where looking costs nothing."""
-    det = _det(x)
-    if visible(det) and not bool((torch.minimum(x[0], det) > 0).all()):
-        raise ValueError(f"{name}: got a matrix that is not positive definite; allowed is a positive definite one")
-    return det
+def _flat(x: Tensor) -> Tensor:
+    return x.flatten(-2)
+
+
+def _entries(flat: Tensor) -> Entries:
+    one, two, _, three = flat.unbind(-1)
+    return one, two, three
+
+
+def _times(s: Tensor, x: Tensor, t: Tensor, u: Tensor) -> Tensor:
+    """s X + t U of flat X and U, as matrices."""
+    return torch.addcmul(s.unsqueeze(-1) * x, t.unsqueeze(-1), u).unflatten(-1, (2, 2))
+
+
+def _positive(*numbers: Tensor) -> bool:
+    """Whether all are, or looking would wait for a device."""
+    if not visible(numbers[0]):
+        return True
+    lowest = functools.reduce(torch.minimum, numbers)
+    return lowest.numel() == 0 or lowest.min().item() > 0
+
+
+def _indefinite(name: str) -> ValueError:
+    return ValueError(f"{name}: got a matrix that is not positive definite; allowed is a positive definite one")

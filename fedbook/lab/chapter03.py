@@ -1,4 +1,4 @@
-"""Chapter 3's errata (from chapter03_errata) and its exercises: a step on the sphere, noise, means, many rounds."""
+"""Chapter 3's errata (from chapter03_errata) and its exercises: a step on the sphere, noise, many rounds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedbook.geometry import SPD, Hyperboloid, Manifold, Sphere
+from fedbook.geometry import SPD
 from fedbook.lab import chapter00
 from fedbook.lab.chapter03_errata import ERRATA, TOLD, errata_table
 from fedbook.lab.chapter03_theory import in_basis
@@ -136,69 +136,7 @@ def check_matrix_noise(answer: Any) -> str | None:
     return None
 
 
-# --- 03-3, code: the server's tangent mean
-
-
-def solution_aggregate(M: Manifold, x: Tensor, points: Tensor, sizes: Tensor) -> Tensor:
-    share = (sizes / sizes.sum()).view(-1, *[1] * M.point_ndim)
-    return M.exp(x, (share * M.log(x, points)).sum(0))
-
-
-def _aggregate(
-    M: Manifold, x: Tensor, points: Tensor, sizes: Tensor, *, equal: bool = False, total: bool = False
-) -> Tensor:
-    weights = torch.ones_like(sizes) if equal else sizes
-    share = (weights / (1.0 if total else weights.sum())).view(-1, *[1] * M.point_ndim)
-    return M.exp(x, (share * M.log(x, points)).sum(0))
-
-
-def _iterated(M: Manifold, x: Tensor, points: Tensor, sizes: Tensor) -> Tensor:
-    for _ in range(60):
-        x = _aggregate(M, x, points, sizes)
-    return x
-
-
-@exercise(
-    "03-3",
-    solution=solution_aggregate,
-    hints=("`M.log(x, points)` gives the tangent vectors at x that lead to the points, `M.exp(x, u)` goes back.",
-           "The weights N_i / sum N_l are those of the agents that are there, and add up to 1.",
-           "Only one step, from the old global point: the loop that goes on is the Frechet mean (3.1).",),
-    wrong_answers=(
-        WrongAnswer("equal weights", lambda *a: _aggregate(*a, equal=True), "differs",
-                    "An agent with more records counts for more: weights N_i / sum N_l."),
-        WrongAnswer("ambient average", lambda M, x, points, sizes: M.ambient_mean(points, sizes), "differs",
-                    "That averages coordinates in the space around. Average in the tangent space at x."),
-        WrongAnswer("the Frechet mean", _iterated, "differs",
-                    "That is the minimiser of (3.1). The algorithm takes ONE unit step towards it."),
-        WrongAnswer("weights not normalised", lambda *a: _aggregate(*a, total=True), "differs",
-                    "The weights do not add up to 1: with one agent the result must be that agent's point."),
-        WrongAnswer("no Exp", lambda M, x, points, sizes: M.log(x, points).mean(0), "not on the",
-                    "That is a tangent vector. `M.exp(x, u)` is the point it leads to."),
-        WrongAnswer("plain average", lambda M, x, points, sizes: points.mean(0), "not on the",
-                    "The average of points of a sphere lies inside it."),
-        WrongAnswer("a list", lambda M, x, points, sizes: [1.0], "tensor"),
-    ),
-)  # fmt: skip
-def check_aggregate(answer: Any) -> str | None:
-    for manifold in (Sphere(), Hyperboloid(), SPD()):
-        rng = stream(0, manifold.name)
-        x = manifold.random_point(3, rng)
-        for count in (1, 3):
-            noise = 0.6 * manifold.tangent_gaussian(x, normal((count, manifold.noise_size(x)), rng))
-            points, sizes = manifold.exp(x, noise), torch.tensor([5.0, 1.0, 2.0], dtype=torch.float64)[:count]
-            found, right = answer(manifold, x, points, sizes), solution_aggregate(manifold, x, points, sizes)
-            where = f"{count} point{'s' * (count > 1)} of the {manifold.name}"
-            if not isinstance(found, Tensor) or found.shape != x.shape:
-                return f"It should return a tensor of shape {tuple(x.shape)}; it returned {short(found)}."
-            if not bool(torch.isfinite(found).all()) or not manifold.check_point(found)[0]:
-                return f"For {where} the result is not on the manifold."
-            if not torch.allclose(found.to(right), right, atol=1e-8):
-                return f"For {where} the result differs from the tangent mean by {float((found - right).norm()):.2g}."
-    return None
-
-
-# --- 03-4, code and experiment: what a run of many rounds costs one record
+# --- 03-3, code and experiment: what a run of many rounds costs one record
 
 
 def solution_run_delta(epsilon: float, mu: float, rounds: int, rate: float) -> float:
@@ -223,7 +161,7 @@ def _amplified(epsilon: float, mu: float, rounds: int, rate: float) -> float:
 
 
 @exercise(
-    "03-4",
+    "03-3",
     solution=solution_run_delta,
     hints=("How many of T rounds is an agent in, if each round draws it with probability rho? "
            "Which probability has each number?",
@@ -257,11 +195,11 @@ def check_run_delta(answer: Any) -> str | None:
     return None
 
 
-# --- 03-5, open
+# --- 03-4, open
 
 
 @exercise(
-    "03-5",
+    "03-4",
     solution={"question": "Is DP-RSVRG better at the same true budget?", "seeds": 8, "low": -0.1, "high": -0.01},
     hints=("Paired seeds: the same split, start and noise for both methods.",
            "Change one thing only, and hold the budget of the run fixed: compare at equal epsilon, not at equal sigma.",

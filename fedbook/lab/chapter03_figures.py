@@ -185,9 +185,9 @@ def draw_bounds(ax: Axes, rows: Mapping[str, tuple[float, float, Any]]) -> str:
         ax.plot([max(measured - 2 * error, 0.1 * measured), measured + 2 * error], [i, i], color=PALETTE[0],
                 linestyle="-", marker="|", markersize=9, zorder=2)  # fmt: skip
         for words, value in {"measured, ± 2 standard errors": measured, **values}.items():
-            label = None if words in looks else words
+            first = None if words in looks else words
             look = looks.setdefault(words, series(len(looks)) | {"linestyle": "", "markersize": 7.5, "zorder": 3})
-            ax.plot([value], [i], label=label, **look)
+            ax.plot([value], [i], label=first, **look)
         for words, value in values.items():
             worst = max(worst, measured / value)
             if measured > value:
@@ -205,6 +205,7 @@ def plain_log(axis: Axis) -> None:
     """A logarithmic axis with plain numbers on it, also between the powers of ten where there are few."""
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
     low, high = sorted(axis.get_view_interval())
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 60 * low else (1.0, 3.0)))
+    between = next(subs for most, subs in ((60, (1, 2, 5)), (3000, (1, 3)), (math.inf, (1,))) if high < most * low)
+    axis.set_major_locator(LogLocator(subs=between))
     axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     axis.set_minor_formatter(NullFormatter())

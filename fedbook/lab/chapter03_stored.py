@@ -1,6 +1,7 @@
 """Chapter 3's runs and stored comparisons (``fedbook compare prirfed``): curves, noise floors, and tables as text.
 
-A table is what :func:`fedbook.experiment.compare` returns. ``fixed`` picks cells: ``agents=50``, ``scale="sum"``.
+A table is what :func:`fedbook.experiment.compare` returns. ``fixed`` picks cells: ``agents=50``, ``scale="sum"``, a
+tuple for several values; settings of the noise pick no method without noise, which therefore always comes along.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ METRICS = {
     "error": ("distance to the true place", "distance to the true place"),
 }
 SETTINGS = {"epsilon_call": "ε = {:g}", "agents": "N = {}", "records": "N_i = {:g}", "scale": "gradient of the {}"}
-SIGMA_RULES = {"calibrated": "calibrated σ", "paper": "published σ"}
+WORDS = {
+    "sigma_rule": {"calibrated": "calibrated σ", "paper": "published σ"},
+    "shared_basis": {True: "shared $V$", False: "own $V_i$"},
+}
 NOISE = ("epsilon_call", "delta_call", "sigma_rule", "noise_constant", "sigma")  # nothing to a method without noise
 RECORDS = {"pca-mnist": 60_000, "pca-digits": 1_797, "frechet-wishart": 5_000, "frechet-ball": 400}  # unless set
 RECORDS |= {f"frechet-{name}": 20_000 for name in ("patches", "cifar10", "pathmnist")}
@@ -57,7 +61,7 @@ class Row(NamedTuple):
 
 
 def last_rows(table: Table, metric: str | None = None, **fixed: Any) -> list[Row]:
-    """Every chosen cell at its last round, in the order of the table.
+    """Every chosen cell at its last round, in the order of the table, methods without noise last.
 
     Raises: TypeError, ValueError (no such cell, metric or setting).
     """
@@ -267,17 +271,22 @@ def mean_text(values: Tensor) -> str:
 def _cells(table: Any, fixed: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     if not isinstance(table, Mapping) or "cells" not in table:
         raise arguments.wrong(TypeError, "table", table, "a comparison: what compare() or stored() returns")
-    allowed = "a method, varied settings or settings of the table"
-    found = [c for c in table["cells"] if all(_is(_setting(table, c, name), value) for name, value in fixed.items())]
+    found = [
+        cell for cell in table["cells"]
+        if all(_is(_setting(table, cell, name), value) for name, value in fixed.items() if _matters(name, cell))
+    ]  # fmt: skip
     if not found:
-        raise arguments.wrong(ValueError, "fixed", dict(fixed), allowed + " with a cell in the table")
-    return found
+        raise arguments.wrong(ValueError, "fixed", dict(fixed), "a method and settings that have a cell in the table")
+    return sorted(found, key=lambda cell: not METHODS[cell["method"]].private)
+
+
+def _matters(name: str, cell: Mapping[str, Any]) -> bool:
+    return name not in NOISE or METHODS[cell["method"]].private
 
 
 def _varied(cell: Mapping[str, Any]) -> dict[str, Any]:
     """What varies in a cell and matters to its method."""
-    private = METHODS[cell["method"]].private
-    return {name: value for name, value in cell["varied"].items() if private or name not in NOISE}
+    return {name: value for name, value in cell["varied"].items() if _matters(name, cell)}
 
 
 def _setting(table: Table, cell: Mapping[str, Any], name: str) -> Any:
@@ -294,8 +303,8 @@ def _is(found: Any, wanted: Any) -> bool:
 
 
 def _words(name: str, value: Any) -> str:
-    if name == "sigma_rule":
-        return SIGMA_RULES[value]
+    if name in WORDS:
+        return WORDS[name][value]
     return SETTINGS[name].format(value) if name in SETTINGS else f"{name} = {value}"
 
 

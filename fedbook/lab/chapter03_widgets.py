@@ -5,6 +5,7 @@ Factories compute once and return ``draw(axes, **controls)``, which only draws.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from fedbook.geometry import Hyperboloid, Manifold, Sphere, frechet_mean, tangen
 from fedbook.lab.chapter03_disk import arcs, disk
 from fedbook.lab.chapter03_figures import plain_log
 from fedbook.lab.chapter03_sphere import View, panels, place
-from fedbook.lab.chapter03_stored import METRICS, SIGMA_RULES, eigenvector_floor
+from fedbook.lab.chapter03_stored import METRICS, WORDS, eigenvector_floor
 from fedbook.lab.chapter03_theory import clipped
 from fedbook.lab.style import PALETTE, series
 from fedbook.learning.embedding import to_disk
@@ -63,11 +64,11 @@ def clip_drawer(points: Tensor, delta: float = 1e-4) -> Callable[..., str]:
     eye, x = View(32, 22), place(62, 8)
     best = torch.linalg.eigh(points.mT @ points).eigenvectors[:, -1]
     best = torch.where(best @ points.mean(0) < 0, -best, best)
+    if len(points) < 2 or float(SPHERE.dist(x, best)) < 1e-6:
+        raise arguments.wrong(ValueError, "points", points, f"at least two, whose best point is not {x.tolist()}")
     ahead = SPHERE.nearest(SPHERE.log(x, best))
     axes_at_x = torch.stack([ahead, torch.linalg.cross(x, ahead)])
     pulls = -Eigenvector().gradients(x, {"z": points})
-    if len(points) < 2 or float(SPHERE.norm(x, pulls).min()) <= 0:
-        raise arguments.wrong(ValueError, "points", points, f"at least two, none along or across {x.tolist()}")
 
     def draw_clip(axes: Any, *, clip_norm: float, epsilon: float, records: int, seed: int) -> str:
         left, right = panels(axes, 2)
@@ -97,20 +98,21 @@ def clip_drawer(points: Tensor, delta: float = 1e-4) -> Callable[..., str]:
 def _on_the_sphere(
     ax: Axes, eye: View, points: Tensor, x: Tensor, best: Tensor, mean: Tensor, noisy: Tensor, new: Tensor
 ) -> None:
-    eye.sphere(ax, 1.15)
+    eye.sphere(ax, 1.1)
     eye.plane(ax, x, 0.42)
-    eye.dots(ax, points, marker="o", markersize=3, color="#7A8594", alpha=0.7, markeredgewidth=0, label="records")
+    eye.dots(ax, points, marker="o", markersize=3, color="#7A8594", alpha=0.7, markeredgewidth=0)
     way = torch.linspace(0, STEP, 60, dtype=x.dtype)[:, None]
     for v, colour, style in ((mean, PALETTE[2], "-"), (noisy, PALETTE[1], "--")):
         eye.line(ax, SPHERE.exp(x, way * v), color=colour, linewidth=2.6, linestyle=style)
-    for point, marker, colour, size, label in (
-        (x, "D", "black", 6, "$x$"), (SPHERE.exp(x, STEP * mean), "P", PALETTE[2], 8, "step without noise"),
-        (new, "s", PALETTE[1], 7, "noisy step"), (best, "*", PALETTE[0], 13, "best point"),
+    for point, marker, colour, size in (
+        (x, "D", "black", 6), (SPHERE.exp(x, STEP * mean), "P", PALETTE[2], 8), (new, "s", PALETTE[1], 7),
+        (best, "*", PALETTE[0], 13),
     ):  # fmt: skip
         eye.dots(ax, point[None], marker=marker, color=colour, markersize=size, markeredgecolor="white",
-                 markeredgewidth=0.6, label=label, zorder=4.5)  # fmt: skip
-    ax.set_ylim(-1.65, 1.15)
-    ax.legend(loc="lower center", ncols=2, columnspacing=1.0, handletextpad=0.3)
+                 markeredgewidth=0.6, zorder=4.5)  # fmt: skip
+    eye.word(ax, x, "$x$", (11, 8))
+    eye.word(ax, best, "best", (0, -13), fontsize=10, color=PALETTE[0])
+    ax.set_title("grey: an agent's records")
 
 
 def _in_the_plane(ax: Axes, vectors: Sequence[Tensor], bound: float, sigma: float) -> None:
@@ -130,7 +132,7 @@ def _in_the_plane(ax: Axes, vectors: Sequence[Tensor], bound: float, sigma: floa
         ax.plot([0, v[0]], [0, v[1]], color=colour, linestyle=style, linewidth=2.2, marker=marker, markevery=[1],
                 markersize=8, markeredgecolor="white", zorder=4, label=label)  # fmt: skip
     ax.set(aspect="equal", xlim=(-REACH, REACH), ylim=(-REACH, REACH), title="tangent plane at $x$")
-    ax.set(xlabel="towards the best point", ylabel="across")
+    ax.set(xlabel="towards the best point", ylabel="across", xticks=(-1, 0, 1), yticks=(-1, 0, 1))
     ax.plot(0, 0, "D", color="black", markersize=6, zorder=4)
     ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
 
@@ -166,12 +168,13 @@ def draw_means(axes: Any, *, surface: str, spread: float, base: float, iteration
     path = [manifold.exp(centre, base * (0.6 * frame[0] - 0.8 * frame[1]))]
     for _ in range(iterations):
         path.append(tangent_mean(manifold, path[-1], points, weights))
-    best = frechet_mean(manifold, centre, points, weights)[0]
+    best = frechet_mean(manifold, centre, points, weights, tolerance=1e-13)[0]
     walk, errors = torch.stack(path), manifold.dist(torch.stack(path), best)
     _draw_surface(left, manifold, points, walk, best)
     right.plot(range(iterations + 1), errors.clamp(min=1e-16), **(series(1) | {"linestyle": "-"}))
     right.set(yscale="log", ylim=(1e-16, 10), xlabel="tangent means taken", ylabel="distance to the Fréchet mean")
-    right.set_xlim(-0.3, iterations + 0.3)
+    right.set(xlim=(-0.3, iterations + 0.3), yticks=(1e-16, 1e-12, 1e-8, 1e-4, 1), xticks=range(0, iterations + 1, 2))
+    right.minorticks_off()
     return (
         f"{surface.capitalize()}, points within {spread:g}: from a base {float(errors[0]):.3g} away from the Fréchet "
         f"mean the tangent mean is {float(errors[1]):.2g} away from it, after {iterations} of them "
@@ -219,7 +222,7 @@ class Step(NamedTuple):
     excess_risk: float
     epsilon_call: float
     epsilon: float
-    delta: float
+    delta: float  # of both
     floor: float
     words: str
 
@@ -236,15 +239,14 @@ def start_live(epsilon_call: float, agents: int, solver: str, sigma_rule: str) -
     rounds = plan(PAPER, solver, "pca-mnist", changes=changes, device="cpu").rounds()
     algorithm = rounds.algorithm
     sigma = max(algorithm.sigma(int(n)) for n in rounds.federation.sizes.unique())
+    delta = algorithm.config.delta_call
     floor = eigenvector_floor(_images(), algorithm.config.lr, sigma, AGENTS_PER_ROUND)
-    words = f"{solver}, N = {agents}, ε = {epsilon_call:.3g}, {SIGMA_RULES[sigma_rule]}"
+    words = f"{solver}, N = {agents}, ε = {epsilon_call:.3g}, {WORDS['sigma_rule'][sigma_rule]}"
     for record in rounds:
         metrics = {name: values[0] for name, values in record.metrics.items()}
-        spent = rounds.privacy[0].report(algorithm.config.delta_call)
-        yield (
-            record.t + 1,
-            Step(metrics["excess_risk"], metrics["epsilon_call"], spent["epsilon"], spent["delta"], floor, words),
-        )
+        spent = rounds.privacy[0].report(delta)["epsilon"]
+        spent = math.inf if spent is None else spent
+        yield record.t + 1, Step(metrics["excess_risk"], metrics["epsilon_call"], spent, delta, floor, words)
 
 
 @lru_cache(maxsize=1)
@@ -263,14 +265,10 @@ def draw_live(ax: Axes, history: Sequence[tuple[int, Step]]) -> str:
     worst = history[0][1].excess_risk
     ax.axhline(last.floor, color=PALETTE[1], linestyle="--", linewidth=1.6,
                label=f"predicted noise floor {last.floor:.2g}")  # fmt: skip
+    low = min(last.floor, 0.1 * worst, *(step.excess_risk for _, step in history))
+    high = max(worst, last.floor if last.floor < 30 * worst else 0.0)  # a floor far above stays off the page
+    ax.set(xlim=(0, max(ROUNDS, t[-1])), ylim=(low / 2, 3 * high), xlabel="round", ylabel=METRICS["excess_risk"][1])
     plain_log(ax.yaxis)
-    low = min(last.floor, *(step.excess_risk for _, step in history))
-    ax.set(
-        xlim=(0, max(ROUNDS, t[-1])),
-        ylim=(min(low, 0.1 * worst) / 2, 2 * worst),
-        xlabel="round",
-        ylabel=METRICS["excess_risk"][1],
-    )
     ax.legend(loc="upper right")
     beyond = " (above where it starts: noise wins)" if last.floor > worst else ""
     return (

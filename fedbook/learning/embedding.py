@@ -6,7 +6,7 @@ cannot pass each other: from random points the same training stops at a mean ave
 drawing it reaches 0.9. So nothing here is random.
 
 How far out the words lie is no matter of taste. For the root to be nearer to a word than its siblings are, n words on a
-circle around the root need the radius 2 log(n / pi) at least: 11.3 for the 889 mammals that have nothing below them.
+circle around the root need the radius 2 log(n / pi) at least: 11.3 for the 887 mammals that have nothing below them.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Reconstruction(NamedTuple):
 
 
 def to_disk(x: Tensor) -> Tensor:
-    """Points of the hyperboloid in the Poincare ball. Shapes: ``[..., d + 1]`` to ``[..., d]``. Raises: TypeError, ValueError.
+    """Points of the hyperboloid in the Poincare ball. Shapes: ``[..., d + 1]`` to ``[..., d]``.
 
-    Source: PriRFed, section 6.3.
+    Raises: TypeError, ValueError. Source: PriRFed, section 6.3.
     """
     x = _last_axis("x", x, 2)
     return x[..., 1:] / (1 + x[..., :1])
@@ -107,7 +107,7 @@ def softmax_loss(x: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
     near.fill_diagonal_(0)
     rest = near.sum(1)[u]
     share = 1 / (rest + positive) / len(u)
-    # The slope by d: rest * share for a pair, -e^-d * (the word's shares, summed) for the others; by c it is over sinh d.
+    # The slope by d: rest * share for a pair, -e^-d times the word's shares together for the others; by c, over sinh d.
     pull = near.mul_(-torch.zeros_like(x[:, 0]).index_add_(0, u, share)[:, None])
     pull[u, v] = rest * share
     pull /= root
@@ -128,11 +128,12 @@ def train_embedding(
     _taxonomy(taxonomy)
     radius = arguments.real("radius", radius, above=0.0, maximum=16.0)
     steps, lr = arguments.integer("steps", steps, 0), arguments.real("lr", lr, above=0.0)
+    manifold = Hyperboloid()
     if start is None:
         start = sector_layout(taxonomy, radius)
     else:
         arguments.tensor("start", start, shape=(len(taxonomy.names), 3), kind="float")
-    manifold = Hyperboloid()
+        manifold.require_point("start", start)
     x = _within(start.double(), radius)
     m, v = torch.zeros_like(x), torch.zeros_like(x[:, :1])
     for t in range(1, steps + 1):

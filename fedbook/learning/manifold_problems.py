@@ -72,8 +72,9 @@ class ManifoldProblem:
     """Records of all agents, one split a seed, their loss, and what the best point is.
 
     Shapes: ``samples[name]`` [N, ...]; ``start`` [S, *point]; ``best`` [*point], where the pooled risk is smallest.
-    ``bound``: a bound on the length of a record's gradient. ``smoothness``: L_g. ``truth`` [*point]: the embedding
-    that a word has, else None. ``public``: what the guarantee takes as known to all.
+    ``bound``: the default clip norm, public: what no record's gradient exceeds (pca), 1 (matrices) or 4 max |alpha|
+    (words), as in the paper. ``smoothness``: L_g. ``truth`` [*point]: the embedding that a word has, else None.
+    ``public``: what the guarantee takes as known to all.
     """
 
     name: str
@@ -285,7 +286,7 @@ def _words(name: str, settings: ManifoldSettings, seeds: Sequence[int]) -> dict[
     largest = 2 * float(a.abs().max())
     return {
         "loss": SquaredDistance(manifold), "samples": {"y": y, "a": a}, "partitions": _in_order(*rows.shape),
-        "bound": largest * reach, "smoothness": largest * _zeta(1.0, reach), "best": best,
+        "bound": 2 * largest, "smoothness": largest * _zeta(1.0, reach), "best": best,
         "truth": words.points[words.taxonomy.index(word)],
         "public": ("the features of all words", "how far out they lie"),
     }  # fmt: skip

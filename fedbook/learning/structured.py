@@ -184,6 +184,7 @@ def predict(
         hessian = (along.T * (share * (1 - across))) @ along
         curvature, axes = torch.linalg.eigh(hessian + (share @ across) * torch.eye(len(basis)).to(basis))
         step = axes @ (axes.T @ pull / curvature.abs().clamp(min=0.1))
+        step = step / step.norm().clamp(min=1)  # not out to where rounding rules
         gain = 1e-4 * (pull @ step)
         for _ in range(40):
             y = manifold.exp(x, step @ basis)

@@ -28,7 +28,7 @@ from fedbook.federation.exchange import Exchange, Local, Reply, Round, weighted_
 from fedbook.federation.loop import Rounds, Turn, no_setup
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree
-from fedbook.geometry import ambient_mean, frechet_mean, tangent_mean
+from fedbook.geometry import Manifold, ambient_mean, frechet_mean, tangent_mean
 from fedbook.learning.manifold_problems import PROBLEMS, ManifoldProblem, ManifoldSettings, manifold_problem
 from fedbook.learning.riemannian import RecordLoss, Records
 from fedbook.privacy import local_call
@@ -47,7 +47,7 @@ class Config:
     ``rounds`` (T). ``agents_per_round`` (s; 0: everyone). ``local_steps`` (K: steps of Algorithm 2, epochs of
     Algorithm 3). ``inner_steps`` (m; 0: floor(10 N / 3); 1: Algorithm 3 is Algorithm 2 on all records). ``batch_size``
     (b of Algorithm 2; 0: all records of the agent). ``lr`` (alpha; 0: 1 / (2 L_g)); ``lr_power``: the step of round t
-    is lr / (t + 1)^lr_power (0: constant). ``clip_norm`` (tau = tau_1; 0: the problem's public bound; infinite: no
+    is lr / (t + 1)^lr_power (0: constant). ``clip_norm`` (tau = tau_1; 0: that of the problem; infinite: no
     clipping). ``clip_gradient`` (tau_0 of Algorithm 3; 0: tau_1; another value makes the steps biased).
     ``epsilon_call``, ``delta_call`` (epsilon, delta): what ONE local call may cost one record. ``sigma_rule``: noise
     that really does, "calibrated", or the paper's formula, "paper", with ``noise_constant`` (o = 1). ``sigma``: the
@@ -193,11 +193,24 @@ def rsvrg(
             yield x
 
 
+def within_range(manifold: Manifold, x: Tensor) -> Tensor:
+    """[R] whether float64 can still work at the points x [R, *point]: on SPD and the hyperboloid they run away.
+
+    SPD: a condition below 1e8 (two such matrices are seen from each other at 1e16). Hyperboloid: a time coordinate
+    below 1e7, about 17 from the origin.
+    """
+    finite = x.isfinite().flatten(1).all(1)
+    if manifold.point_ndim == 2:
+        safe = torch.where(finite.view(-1, 1, 1), x, torch.eye(x.shape[-1], dtype=x.dtype, device=x.device))
+        values = torch.linalg.eigvalsh(safe)
+        return finite & (values[:, 0] > 1e-8 * values[:, -1])
+    return finite & (x[:, 0].abs() < 1e7)
+
+
 class PriRFed:
     """Algorithm 1 with every local solver and aggregation; S seeds side by side.
 
-    ``start``: x^(0) for each seed, [S, *point]. ``bound``: a public bound on a record's gradient, the default clip
-    norm. ``smoothness`` (L_g) sets the default step. ``inner_steps``: m where the settings leave it open.
+    ``start``: x^(0) for each seed, [S, *point]. ``bound``: the default clip norm, public. ``smoothness`` (L_g) sets the default step. ``inner_steps``: m where the settings leave it open.
     ``public``: what the bound and the losses take as known to all.
     """
 
@@ -282,13 +295,35 @@ class PriRFed:
     # --- what an agent does
 
     def solve(self, local: Local) -> Reply:
-        """PrivateLocalTraining(x, D_i, K, sigma_i, alpha_t): the last point, and a drawn one for Option 2."""
+        """PrivateLocalTraining(x, D_i, K, sigma_i, alpha_t): the last point, and a drawn one for Option 2.
+
+        Much noise on a space without bounds carries a point beyond what float64 can hold; such an agent sends back the
+        point it got ("lost" in the trace). That is a function of its noisy steps and costs no privacy.
+        """
         width = local.data.table.shape[1] * sum(x[0].numel() * x.element_size() for x in local.data.samples.values())
         step = local.chunk or max(1, GATHERED // max(1, width))
-        parts = [self._solve(_some(local, slice(i, i + step))) for i in range(0, len(local.clients), step)]
+        parts = [self._held(_some(local, slice(i, i + step))) for i in range(0, len(local.clients), step)]
         upload = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        lost = upload.pop("lost")
         moved = self.manifold.dist(local.inbox["x"], upload["x"])
-        return Reply(upload=upload, trace={"moved": moved})
+        return Reply(upload=upload, trace={"moved": moved, "lost": lost})
+
+    def _held(self, local: Local) -> dict[str, Tensor]:
+        """:meth:`_solve` with the start in place of points that cannot be held; "lost" [R] says where."""
+        start, rows = local.inbox["x"], len(local.clients)
+        try:
+            reached = self._solve(local)
+        except ValueError:  # a matrix on the way was no longer positive definite: one row need not lose the others
+            if rows > 1:
+                parts = [self._held(_some(local, slice(i, i + 1))) for i in range(rows)]
+                return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+            names = ("x", "report") if self.config.option == "random" else ("x",)
+            return {name: start for name in names} | {"lost": start.new_ones(1)}
+        kept = torch.stack([within_range(self.manifold, x) for x in reached.values()]).all(0)
+        shape = (-1, *[1] * self.manifold.point_ndim)
+        return {name: torch.where(kept.view(shape), x, start) for name, x in reached.items()} | {
+            "lost": (~kept).to(start)
+        }
 
     def _solve(self, local: Local) -> dict[str, Tensor]:
         c, start, agent = self.config, local.inbox["x"], _Records(local)
@@ -335,9 +370,9 @@ class PriRFed:
         c, x, manifold = self.config, local.inbox["x"], self.manifold
         steps = c.local_steps * (c.inner_steps if self.method.solver == "rsvrg" else 1)
         shape = (steps, manifold.noise_size(x))
-        drawn = torch.stack([normal(shape, rng) for rng in local.noise_streams()]).to(x)  # [R, steps, size]
-        sigma = torch.tensor([self.sigma(n) for n in local.data.sizes.tolist()], dtype=torch.float64)
-        drawn *= sigma.to(x)[:, None, None]
+        sizes = local.data.sizes.tolist()
+        each = [normal(shape, rng).mul_(self.sigma(n)) for rng, n in zip(local.noise_streams(), sizes, strict=True)]
+        drawn = torch.stack(each).to(x)  # [R, steps, size]
         return lambda step, x: manifold.tangent_gaussian(x, drawn[:, step])
 
     def send_gradient(self, local: Local) -> Reply:
@@ -428,10 +463,22 @@ class _Records:
 
     @cached_property
     def everything(self) -> tuple[Records, Tensor]:
-        """All records [R, n, ...] and their weights 1/N_i [R, n]; 0 beyond an agent's own."""
+        """All records [R, n, ...] and their weights 1/N_i [R, n]; 0 beyond an agent's own.
+
+        An agent that holds the whole store (a central method) gets it as it lies there, [n, ...], without a copy.
+        """
         real = torch.arange(self.data.table.shape[1]) < self.sizes[:, None]
         dtype = next(iter(self.data.samples.values())).dtype
-        return self._take(self.data.table), (real.double() / self.sizes[:, None]).to(dtype=dtype, device=self.device)
+        records = self.data.samples if self._whole else self._take(self.data.table)
+        return records, (real.double() / self.sizes[:, None]).to(dtype=dtype, device=self.device)
+
+    @property
+    def _whole(self) -> bool:
+        """Whether every row is all records of the store, in some order."""
+        count = len(next(iter(self.data.samples.values())))
+        if self.data.table.shape[1] != count or bool((self.sizes != count).any()):
+            return False
+        return bool((self.data.table.sort(1).values == torch.arange(count)).all())
 
     def at(self, places: Tensor) -> Records:
         """The records at ``places`` [R, p] of each agent: [R, p, ...]."""
@@ -506,6 +553,7 @@ def build(
     )  # fmt: skip
 
 
+MATRICES = {"agents": 50, "samples": 20_000, "inner_steps": 10, "lr": 0.3, "start": "origin"}
 PAPER = Paper(
     name="prirfed",
     title="PriRFed: private federated learning on Riemannian manifolds (chapter 3)",
@@ -525,6 +573,9 @@ PAPER = Paper(
         "pca-directional": {
             "agents": 8, "samples": 4000, "agents_per_round": 0, "local_steps": 1, "lr": 0.5, "delta_call": 1e-5,
         },
+        "frechet-patches": MATRICES,
+        "frechet-cifar10": MATRICES,
+        "frechet-pathmnist": MATRICES,
         "frechet-wishart": {"agents": 20, "samples": 5000, "inner_steps": 10, "lr": 0.05},
         "frechet-ball": {"agents": 10, "samples": 4000, "agents_per_round": 0, "local_steps": 1, "lr": 0.0},
         "words-mammals": {"agents": 9, "samples": 0, "inner_steps": 5, "lr": 0.3, "start": "origin"},

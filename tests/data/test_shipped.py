@@ -24,10 +24,13 @@ def test_the_size_stays_below_25_megabytes():
     assert sum(path.stat().st_size for path in files) <= 25_000_000
 
 
-@pytest.mark.parametrize("name", ["mnist", "fashion_mnist_subset"])
-def test_what_ships_is_right(name):
+SHIPPED = {"mnist": 4, "fashion_mnist_subset": 4, "wordnet_mammals": 1, "wordnet_embedding": 1}
+
+
+@pytest.mark.parametrize("name, count", SHIPPED.items(), ids=SHIPPED)
+def test_what_ships_is_right(name, count):
     report = fetch.verify(name, FOLDER)
-    assert report.ok and len(report.files) == 4 and report.folder == str(FOLDER)
+    assert report.ok and len(report.files) == count and report.folder == str(FOLDER)
     assert all(file.state == "ok" for file in report.files)
 
 
@@ -50,6 +53,13 @@ def test_the_subset_is_made_again_from_the_full_files(tmp_path):
         pytest.skip("the full Fashion-MNIST is not here (fedbook data fashion_mnist)")
     for path in make.make_fashion_mnist(Path(full.folder) / "fashion-mnist", tmp_path):
         assert path.read_bytes() == (FOLDER / "fashion-mnist" / "subset" / path.name).read_bytes()
+
+
+@pytest.mark.parametrize("name", ["wordnet_mammals", "wordnet_embedding"])
+def test_what_only_ships_says_where_it_is_from(name, tmp_path):
+    report = fetch.fetch(name, tmp_path)
+    assert not report.ok and not any(tmp_path.iterdir())
+    assert "It ships with the book" in report.as_text() and f"fedbook.data.make {name}" in report.as_text()
 
 
 def test_the_maker_s_command_line(tmp_path, capsys):

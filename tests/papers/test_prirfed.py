@@ -300,7 +300,10 @@ def test_option_2_draws_from_the_points_that_the_proofs_average():
     assert torch.equal(drawn.server["x"], last.server["x"])
     loss, samples = records_of("sphere", (8,))
     x = start_of(loss, samples, range(60))
-    everything = ({k: z.expand(60, *z.shape) for k, z in samples.items()}, torch.full((60, 8), 1 / 8, dtype=torch.float64))
+    everything = (
+        {k: z.expand(60, *z.shape) for k, z in samples.items()},
+        torch.full((60, 8), 1 / 8, dtype=torch.float64),
+    )
     one, two = rsgd(loss, x, lambda k: everything, 2, 0.1, INF, lambda k, y: torch.zeros_like(y))
 
     def which(points):
@@ -399,6 +402,18 @@ def test_points_stay_on_the_manifold_through_a_thousand_noisy_rounds():
         run(rounds)
         ok, reason = rounds.algorithm.manifold.check_point(rounds.server["x"])
         assert ok, reason
+
+
+@pytest.mark.parametrize("word", ["spd", "spd3", "hyperboloid"])
+def test_points_that_run_away_are_sent_back(word):
+    """So much noise that float64 cannot hold where it leads: the run goes on, and the trace says how many were lost."""
+    rounds = rounds_of(word, (4, 4), "dp-rsvrg", total=5, sigma=400.0, lr=1.0, agents_per_round=1, seeds=(0, 1, 2))
+    run(rounds)
+    ok, reason = rounds.algorithm.manifold.check_point(rounds.server["x"])
+    assert ok, reason
+    assert max(record.trace["lost"][0] for record in rounds.history) == 1.0
+    calm = run(rounds_of(word, (4, 4), "dp-rsvrg", total=2, sigma=0.01))
+    assert all(record.trace["lost"] == [0.0] for record in calm.history)
 
 
 def test_a_round_costs_the_cohort_only():
