@@ -23,6 +23,7 @@ from fedbook.learning.embedding import laplacian_features, to_disk
 from fedbook.randomness import normal, stream
 
 RULES = ("source", "paper", "printed")
+FAR = 1e6  # cosh of 14.5: further out, distances are mostly rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,9 +153,10 @@ def predict(
     """A minimum of sum_j w_j dist^2(x, y_j) over all agents' words, and the gradient's length there.
 
     Newton's method from ``start`` (None: the origin), damped: with weights of either sign the sum is not convex, so
-    directions of negative curvature are descended as if it were positive, and a step that does not pay is halved. The
-    gradient is that of the sum divided by 2 sum_j w_j: sum_j w_j Log_x(y_j) / sum_j w_j. A word 12 from the origin has
-    a distance known to about 1e-9, so much smaller tolerances are not reached.
+    directions of negative curvature are descended as if it were positive, and a step that does not pay is halved, like
+    one that leads further out than 14.5 (a minimum beyond is not reached, and the length shows it). The gradient is
+    that of the sum divided by 2 sum_j w_j: sum_j w_j Log_x(y_j) / sum_j w_j. Distances of words 12 from the origin are
+    known to about 1e-9, so much smaller tolerances are not reached.
     Shapes: ``points`` [k, d + 1] on the hyperboloid, ``weights`` [k]; minimum [d + 1].
     Raises: TypeError, ValueError. Source: PriRFed, equation (6.3).
     """
@@ -186,10 +188,11 @@ def predict(
         step = axes @ (axes.T @ pull / curvature.abs().clamp(min=0.1))
         step = step / step.norm().clamp(min=1)  # not out to where rounding rules
         gain = 1e-4 * (pull @ step)
+        hidden = 1e-10 * (share.abs() @ logs.square().sum(1))  # by rounding
         for _ in range(40):
             y = manifold.exp(x, step @ basis)
             new = at(y)
-            if new[2] <= value - gain + 1e-9 * (1 + value.abs()):  # what rounding may hide
+            if new[2] <= value - gain + hidden and float(y[0]) < FAR:
                 break
             step, gain = step / 2, gain / 2
         else:

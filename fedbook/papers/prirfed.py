@@ -210,8 +210,9 @@ def within_range(manifold: Manifold, x: Tensor) -> Tensor:
 class PriRFed:
     """Algorithm 1 with every local solver and aggregation; S seeds side by side.
 
-    ``start``: x^(0) for each seed, [S, *point]. ``bound``: the default clip norm, public. ``smoothness`` (L_g) sets the default step. ``inner_steps``: m where the settings leave it open.
-    ``public``: what the bound and the losses take as known to all.
+    ``start``: x^(0) for each seed, [S, *point]. ``bound``: the default clip norm, public. ``smoothness`` (L_g) sets the
+    default step. ``inner_steps``: m where the settings leave it open. ``public``: what the bound and the losses take as
+    known to all.
     """
 
     batched_seeds, kind = True, "other"

@@ -147,9 +147,8 @@ def test_descent_finds_the_frechet_mean_and_the_eigenvector():
     assert float(norm) < 1e-11 and float(Hyperboloid().dist(x, mean)) < 1e-10
     z = normal((50, 6), stream(2, "rows")) * torch.tensor([3.0, 1, 1, 1, 1, 1])
     start = Sphere().random_point(6, stream(3, "start"))
-    x, norm = descend(
-        Eigenvector(), start, {"z": z, "s": z.square().sum(1)}, torch.full((50,), 1 / 50, dtype=torch.float64), 0.05, 5000
-    )
+    even = torch.full((50,), 1 / 50, dtype=torch.float64)
+    x, norm = descend(Eigenvector(), start, {"z": z, "s": z.square().sum(1)}, even, 0.05, 5000)
     leading = torch.linalg.eigh(z.mT @ z).eigenvectors[:, -1]
     assert float(norm) < 1e-11 and abs(abs(float(x @ leading)) - 1) < 1e-12
 

@@ -1,4 +1,4 @@
-"""PriRFed on its problems: the noise floor against its formula, true values, the command line, settings and profiles."""
+"""PriRFed on its problems: the noise floor against its formula, true values, the command line, a stored cell again."""
 
 import json
 import math
@@ -10,6 +10,7 @@ import torch
 from fedbook.command import main
 from fedbook.experiment import plan
 from fedbook.federation import run
+from fedbook.lab.results import stored
 from fedbook.learning.manifold_problems import PROBLEMS, ManifoldSettings, manifold_problem
 from fedbook.learning.riemannian import descend
 from fedbook.papers.prirfed import PAPER
@@ -93,7 +94,8 @@ def test_pooled_risk_and_gradient_are_the_weighted_sums_over_agents(name):
         own = {key: z[rows][None] for key, z in problem.samples.items()}
         share, n = len(rows) / len(next(iter(problem.samples.values()))), len(rows)
         risk = risk + share * loss.values(x, own).mean(1)
-        gradient = gradient + share * loss.clipped_mean(x, own, torch.full((1, n), 1 / n, dtype=torch.float64), math.inf)
+        even = torch.full((1, n), 1 / n, dtype=torch.float64)
+        gradient = gradient + share * loss.clipped_mean(x, own, even, math.inf)
     assert torch.allclose(risk, problem.risk(x), rtol=1e-10)
     assert torch.allclose(gradient, problem.gradient(x), rtol=1e-9, atol=1e-11)
 
@@ -161,3 +163,20 @@ def test_bad_problems():
         manifold_problem("pca-digits", ManifoldSettings(samples=5000))
     with pytest.raises(ValueError, match="word"):
         manifold_problem("words-mammals", ManifoldSettings(agents=9, word="dragon"))
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "varied"),
+    [
+        ("03_figure5", "rfedavg", {}),
+        ("03_figure5", "dp-rsgd", {"sigma_rule": "paper"}),
+        ("03_figure3", "dp-rsgd", {"agents": 20, "sigma_rule": "calibrated"}),
+    ],
+)
+def test_a_stored_cell_comes_out_again(name, method, varied):
+    table = stored(name)
+    cell = next(c for c in table["cells"] if c["method"] == method and c["varied"] == varied)
+    settings = cell["settings"] | varied | {"evaluate_every": 50}
+    rounds = run(plan(PAPER, method, table["problem"], "standard", settings, (0, 1)).rounds())
+    found = [pair[-1] for pair in rounds.history.values("excess_risk")[1].tolist()]
+    assert found == pytest.approx([entry["metrics"]["excess_risk"] for entry in cell["runs"][:2]], rel=1e-6)
