@@ -2,7 +2,7 @@
 
 In float64 the errors of Log, distance and transport, relative to their size in the metric, stay below 32 machine
 epsilons times the condition, and so does that of Exp times the growth e^(2|u|) of the condition. The condition is 1 on
-the sphere, up to the antipode; x_0 y_0 on the hyperboloid; cond(X) cond(Y) for matrices, and only cond(X) for near ones.
+the sphere, up to the antipode; x_0 y_0 on the hyperboloid; cond(X) cond(Y) for matrices, only cond(X) for near ones.
 """
 
 from __future__ import annotations

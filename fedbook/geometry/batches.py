@@ -21,8 +21,13 @@ BLOCK = 1 << 16  # numbers of one tensor in a block
 
 
 def visible(x: Tensor) -> bool:
-    """Whether looking at a value of ``x`` costs nothing: on an accelerator it would wait for the device."""
-    return x.is_cpu
+    """Whether looking at a value of ``x`` is free: an accelerator has to be waited for, and vmap does not allow it."""
+    return x.is_cpu and not transformed()
+
+
+def transformed() -> bool:
+    """Whether a transform of torch.func is at work, under which values cannot be looked at."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def batched(method: Callable[..., Tensor]) -> Callable[..., Tensor]:

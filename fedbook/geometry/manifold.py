@@ -45,7 +45,7 @@ class Manifold:
     def log(self, x: Tensor, y: Tensor, check: bool = True) -> Tensor:
         """The shortest tangent vector at ``x`` whose geodesic reaches ``y``; ``check=False`` never waits for a device.
 
-        Raises: ValueError with ``check`` where there is none or more than one.
+        Raises: ValueError with ``check`` where there is none or more than one (inside torch.func nothing is checked).
         """
         raise NotImplementedError
 

@@ -12,9 +12,8 @@ import math
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from fedbook.geometry.batches import visible
+from fedbook.geometry.batches import transformed, visible
 from fedbook.geometry.scalars import sinhc
 
 TAYLOR = [1 / math.factorial(k) for k in range(17)]
@@ -47,46 +46,69 @@ def expm1(a: Tensor) -> Tensor:
 class Logarithm(torch.autograd.Function):
     """L log(A + shift I) L^T, shift 0 or 1 for each matrix. Shapes: ``[..., n, n]``, ``shift [..., 1]`` boolean.
 
+    The logarithms of the eigenvalues and the eigenvectors come along for the derivative.
     Raises: ValueError with ``check`` if A + shift I is not positive definite.
     """
 
-    @staticmethod
-    def forward(ctx, factor: Tensor, a: Tensor, shift: Tensor, check: bool) -> Tensor:
-        values, vectors = torch.linalg.eigh(a)
-        if check:
-            require_above(values, -shift.to(values.dtype))
-        logs = shifted_log(values, shift)
-        ctx.save_for_backward(factor, logs, vectors)
-        rows = factor @ vectors
-        return (rows * logs.unsqueeze(-2)) @ rows.mT
+    generate_vmap_rule = True
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        factor, logs, vectors = ctx.saved_tensors
+    def forward(factor: Tensor, a: Tensor, shift: Tensor, check: bool) -> tuple[Tensor, Tensor, Tensor]:
+        values, vectors = torch.linalg.eigh(a)
+        if check and not transformed():
+            require_above(values, -shift.to(values.dtype))
+        logs = shifted_log(values, shift)
+        rows = factor @ vectors
+        return (rows * logs.unsqueeze(-2)) @ rows.mT, logs, vectors
+
+    @staticmethod
+    def setup_context(ctx, inputs: tuple, output: tuple) -> None:
+        factor, a, shift, _ = inputs
+        _, logs, vectors = output
+        ctx.mark_non_differentiable(logs, vectors)
+        ctx.save_for_backward(factor, a, shift, logs, vectors)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor, *_) -> tuple[Tensor, Tensor, None, None]:
+        factor, a, shift, logs, vectors = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for second derivatives, which need distinct eigenvalues
+            values, vectors = torch.linalg.eigh(a)
+            logs = shifted_log(values, shift)
         half = 0.5 * logs
         gaps = (half.unsqueeze(-1) - half.unsqueeze(-2)).abs()
         ratios = (-half.unsqueeze(-1) - half.unsqueeze(-2)).exp() / sinhc(gaps)
         outer = 0.5 * (grad + grad.mT) @ factor
-        for_factor = (2 * outer @ _compose(vectors, logs)).sum_to_size(factor.shape)
-        return for_factor, _pull_back(vectors, ratios, factor.mT @ outer), None, None
+        return 2 * outer @ _compose(vectors, logs), _pull_back(vectors, ratios, factor.mT @ outer), None, None
 
 
 class SquareRoot(torch.autograd.Function):
-    """A^(1/2). Shapes: ``[..., n, n] -> [..., n, n]``. Raises: ValueError if A is not positive definite."""
+    """A^(1/2), with its eigenvalues and the eigenvectors. Shapes: ``[..., n, n]``.
+
+    Raises: ValueError if A is not positive definite.
+    """
+
+    generate_vmap_rule = True
 
     @staticmethod
-    def forward(ctx, a: Tensor) -> Tensor:
+    def forward(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         values, vectors = torch.linalg.eigh(a)
-        require_above(values, 0.0)
+        if visible(a):
+            require_above(values, 0.0)
         roots = values.sqrt()
-        ctx.save_for_backward(roots, vectors)
-        return _compose(vectors, roots)
+        return _compose(vectors, roots), roots, vectors
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor) -> Tensor:
-        roots, vectors = ctx.saved_tensors
+    def setup_context(ctx, inputs: tuple, output: tuple) -> None:
+        _, roots, vectors = output
+        ctx.mark_non_differentiable(roots, vectors)
+        ctx.save_for_backward(*inputs, roots, vectors)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor, *_) -> Tensor:
+        a, roots, vectors = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            values, vectors = torch.linalg.eigh(a)
+            roots = values.sqrt()
         return _pull_back(vectors, 1 / (roots.unsqueeze(-1) + roots.unsqueeze(-2)), grad)
 
 

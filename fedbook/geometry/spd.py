@@ -24,8 +24,8 @@ from fedbook.geometry.scalars import root
 class SPD(Manifold):
     """Metric tr(X^-1 U X^-1 V). Shapes: points ``[..., n, n]``. Source: PriRFed, section 6.2.
 
-    A base point that is not positive definite raises a ValueError on the CPU; on an accelerator, where looking would
-    wait for the device, 2 x 2 matrices give NaN instead.
+    A matrix that is not positive definite raises a ValueError where looking is free: on the CPU, outside torch.func.
+    Elsewhere a base point that is none gives NaN.
     """
 
     name = "manifold of positive definite matrices"
@@ -71,7 +71,7 @@ class SPD(Manifold):
             return two_by_two.log(x, y, check)
         factor, inverse = _factors(x)
         near, change = _change(x, y)
-        return _symmetric(Logarithm.apply(factor, _whiten(inverse, change), near, check))
+        return _symmetric(Logarithm.apply(factor, _whiten(inverse, change), near, check)[0])
 
     @batched
     def dist(self, x: Tensor, y: Tensor) -> Tensor:
@@ -81,7 +81,8 @@ class SPD(Manifold):
         _, inverse = _factors(x)
         near, change = _change(x, y)
         values = torch.linalg.eigvalsh(_whiten(inverse, change))
-        require_above(values, -near.to(values.dtype))
+        if visible(values):
+            require_above(values, -near.to(values.dtype))
         return torch.linalg.vector_norm(shifted_log(values, near), dim=-1)
 
     @batched
@@ -94,7 +95,7 @@ class SPD(Manifold):
         if x.shape[-1] == 2:
             return two_by_two.transport(x, y, u)
         factor, inverse = _factors(x)
-        move = factor @ SquareRoot.apply(_whiten(inverse, y)) @ inverse
+        move = factor @ SquareRoot.apply(_whiten(inverse, y))[0] @ inverse
         return _symmetric(move @ u @ move.mT)
 
     @batched
@@ -154,7 +155,9 @@ def _symmetric(x: Tensor) -> Tensor:
 def _cholesky(x: Tensor) -> Tensor:
     """L with X = L L^T, L lower triangular. Raises: ValueError."""
     factor, info = torch.linalg.cholesky_ex(x)
-    if visible(x) and bool(info.any()):
+    if not visible(x):
+        return torch.where((info == 0)[..., None, None], factor, math.nan)
+    if bool(info.any()):
         raise ValueError("x: got a matrix that is not positive definite; allowed is a symmetric positive definite one")
     return factor
 

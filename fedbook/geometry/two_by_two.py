@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedbook.geometry.batches import visible
+from fedbook.geometry.batches import transformed, visible
 
 Entries = tuple[Tensor, Tensor, Tensor]  # 11, 12 and 22 of a symmetric matrix
 
@@ -47,7 +47,7 @@ def log(x: Tensor, y: Tensor, check: bool) -> Tensor:
 
 def squared_dist(x: Tensor, y: Tensor) -> Tensor:
     """2 (m^2 + g^2): the logarithms of the eigenvalues of X^-1 Y are m +- g, and g = asinh of the root of a square."""
-    _, _, m, squared, _ = _logarithms(x, y, True)
+    _, _, m, squared, _ = _logarithms(x, y, visible(y))
     r = _raised_root(squared)
     return 2 * torch.addcmul(m.square(), squared, (r.asinh() / r).square())
 
@@ -57,7 +57,7 @@ def transport(x: Tensor, y: Tensor, u: Tensor) -> Tensor:
     frame = _checked_frame(x)
     one, two, three = _whitened(frame, _entries(_flat(y)))
     det = torch.addcmul(one * three, two, two, value=-1)
-    if not _positive(one, det):
+    if visible(y) and not _positive(one, det):
         raise _indefinite("y")
     root = det.sqrt()
     p, q, r = _whitened(frame, _entries(_flat(u)))
@@ -107,7 +107,7 @@ def _frame(entries: Entries) -> Frame:
 def _checked_frame(x: Tensor) -> Frame:
     """Raises: ValueError, where looking costs nothing, if X is not positive definite."""
     frame = _frame(_entries(_flat(x)))
-    if not _positive(frame.corner, frame.rest):
+    if visible(x) and not _positive(frame.corner, frame.rest):
         raise _indefinite("x")
     return frame
 
@@ -128,7 +128,7 @@ def _logarithms(x: Tensor, y: Tensor, check: bool) -> tuple[Tensor, Tensor, Tens
     one, two, three = _whitened(frame, _entries(change))
     trace, det = one + three, torch.addcmul(one * three, two, two, value=-1)
     ratio = torch.addcmul(det, shift, trace + 1)  # det Y / det X
-    if check and not _positive(frame.corner, frame.rest, one + shift, ratio):
+    if check and not transformed() and not _positive(frame.corner, frame.rest, one + shift, ratio):
         raise _indefinite("y" if _positive(frame.corner, frame.rest) else "x")
     scale = torch.rsqrt(ratio)
     excess = det + torch.addcmul(shift - 1, shift, trace)  # ratio - 1, without that difference
@@ -161,9 +161,7 @@ def _times(s: Tensor, x: Tensor, t: Tensor, u: Tensor) -> Tensor:
 
 
 def _positive(*numbers: Tensor) -> bool:
-    """Whether all are, or looking would wait for a device."""
-    if not visible(numbers[0]):
-        return True
+    """Whether all are."""
     lowest = functools.reduce(torch.minimum, numbers)
     return lowest.numel() == 0 or lowest.min().item() > 0
 

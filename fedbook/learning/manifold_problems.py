@@ -248,7 +248,7 @@ def _frechet(name: str, settings: ManifoldSettings, seeds: Sequence[int]) -> dic
 def _zeta(curvature: float, span: float) -> float:
     """The curvature constant of equation (5.1) for curvature -``curvature`` and diameter ``span``."""
     reach = math.sqrt(curvature) * span
-    return reach / math.tanh(reach)
+    return reach / math.tanh(reach) if reach > 0 else 1.0
 
 
 def _share(settings: ManifoldSettings, default: int) -> int:
@@ -262,6 +262,7 @@ def _share(settings: ManifoldSettings, default: int) -> int:
 def _drawn(count: int, settings: ManifoldSettings, default: int = 0) -> Tensor:
     """Which of ``count`` records are used, in random order."""
     wanted = settings.samples or default or count
+    arguments.integer("agents", settings.agents, 1, count)
     arguments.integer("samples", wanted, settings.agents, count)
     return torch.from_numpy(stream(0, "samples").permutation(count)[:wanted])
 

@@ -28,6 +28,8 @@ class RecordLoss:
     Raises: TypeError.
     """
 
+    broadcasts = False  # whether records [n, ...] may stand for [..., n, ...]
+
     def __init__(self, manifold: Manifold, value: Callable[[Tensor, Records], Tensor] | None = None):
         if not isinstance(manifold, Manifold):
             raise arguments.wrong(TypeError, "manifold", manifold, "a manifold of fedbook.geometry")
@@ -56,6 +58,12 @@ class RecordLoss:
         w = weights * clip_factor(length, bound)
         return (w.view(*w.shape, *[1] * self.manifold.point_ndim) * g).sum(w.ndim - 1)
 
+    def require_records(self, records: Records) -> None:
+        """Refuses records with which a gradient cannot be computed at every point in range. Raises: ValueError.
+
+        What may be a record is fixed beforehand and known to all: a run that stopped at an odd one would tell of it.
+        """
+
     def _beside(self, x: Tensor) -> Tensor:
         """The points with an axis for the records: [..., 1, *point]."""
         return x.unsqueeze(-1 - self.manifold.point_ndim)
@@ -79,6 +87,8 @@ class Eigenvector(RecordLoss):
     Records: ``z`` [..., n, D] and ``s`` [..., n], their squared lengths (known beforehand, so they are read once
     less). Source: PriRFed, equation (6.1).
     """
+
+    broadcasts = True
 
     def __init__(self):
         super().__init__(Sphere())
@@ -109,6 +119,15 @@ class SquaredDistance(RecordLoss):
     Records: ``y`` [..., n, *point] and, if they have one, a weight ``a`` [..., n].
     Source: PriRFed, equations (6.2) and (6.3).
     """
+
+    broadcasts = True
+
+    def require_records(self, records: Records) -> None:
+        ok, reason = self.manifold.check_point(records["y"])
+        if ok and self.manifold.curvature[0] < 0 and not bool(within_range(self.manifold, records["y"]).all()):
+            ok, reason = False, "one that float64 cannot work with (see within_range)"
+        if not ok:
+            raise ValueError(f"records: got {reason}; allowed are points of the {self.manifold.name} within range")
 
     def values(self, x: Tensor, records: Records) -> Tensor:
         d = self.manifold.squared_dist(self._beside(x), records["y"])
@@ -146,3 +165,28 @@ def descend(
             break
         x = manifold.nearest(manifold.exp(x, -lr * g))
     return x, manifold.norm(x, loss.clipped_mean(x, records, weights, float("inf")))
+
+
+def stepped(manifold: Manifold, x: Tensor, u: Tensor) -> Tensor:
+    """Exp_x(u), or x where that lies beyond what float64 can work with: noise on SPD and the hyperboloid runs away.
+
+    Decided by the noisy step alone, so it costs no privacy. Shapes: ``x``, ``u`` [R, *point].
+    """
+    new = manifold.exp(x, u)
+    if manifold.curvature[0] >= 0:
+        return new
+    return torch.where(within_range(manifold, new).view(-1, *[1] * manifold.point_ndim), new, x)
+
+
+def within_range(manifold: Manifold, x: Tensor) -> Tensor:
+    """[...] whether float64 can work at the points x [..., *point], also with another such point.
+
+    SPD: positive definite, with a condition below 1e7 (seen from each other, 1e14). Hyperboloid: a time coordinate
+    below 1e7, about 17 from the origin.
+    """
+    finite = x.isfinite().flatten(-manifold.point_ndim).all(-1)
+    if manifold.point_ndim == 2:
+        eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
+        values = torch.linalg.eigvalsh(torch.where(finite[..., None, None], x, eye))
+        return finite & (values[..., 0] > 1e-7 * values[..., -1])
+    return finite & (x[..., 0].abs() < 1e7)

@@ -28,9 +28,9 @@ from fedbook.federation.exchange import Exchange, Local, Reply, Round, weighted_
 from fedbook.federation.loop import Rounds, Turn, no_setup
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree
-from fedbook.geometry import Manifold, ambient_mean, frechet_mean, tangent_mean
+from fedbook.geometry import ambient_mean, frechet_mean, tangent_mean
 from fedbook.learning.manifold_problems import PROBLEMS, ManifoldProblem, ManifoldSettings, manifold_problem
-from fedbook.learning.riemannian import RecordLoss, Records
+from fedbook.learning.riemannian import RecordLoss, Records, stepped
 from fedbook.privacy import local_call
 from fedbook.privacy.participation import Guarantee, run_guarantee
 from fedbook.privacy.release import Release
@@ -47,17 +47,18 @@ class Config:
     ``rounds`` (T). ``agents_per_round`` (s; 0: everyone). ``local_steps`` (K: steps of Algorithm 2, epochs of
     Algorithm 3). ``inner_steps`` (m; 0: floor(10 N / 3); 1: Algorithm 3 is Algorithm 2 on all records). ``batch_size``
     (b of Algorithm 2; 0: all records of the agent). ``lr`` (alpha; 0: 1 / (2 L_g)); ``lr_power``: the step of round t
-    is lr / (t + 1)^lr_power (0: constant). ``clip_norm`` (tau = tau_1; 0: that of the problem; infinite: no
-    clipping). ``clip_gradient`` (tau_0 of Algorithm 3; 0: tau_1; another value makes the steps biased).
-    ``epsilon_call``, ``delta_call`` (epsilon, delta): what ONE local call may cost one record. ``sigma_rule``: noise
-    that really does, "calibrated", or the paper's formula, "paper", with ``noise_constant`` (o = 1). ``sigma``: the
-    noise itself (0: from the rule). ``aggregation``: "tangent" (equation 3.2), "frechet" (3.1, iterated) or "ambient".
-    ``option``: "last" (Option 1), "random" (Option 2 as the proofs need it: the run goes on from the last points, the
-    reported one is drawn from all inner ones), "paper" (Option 2 as printed: it goes on from the drawn points).
-    ``scale``: "mean", or "sum": gradients of the sum over an agent's records under the noise for the mean, as in code
-    that the paper builds on; it costs far more than epsilon_call, which the report shows. ``prox`` (mu of RFedProx; 0:
-    RFedAvg). ``accountant``: of the figure that is promised beforehand: "participation" (sound), "paper" (Theorem
-    4.2), "paper_parallel". ``delta`` of the whole run (0: delta_call); ``budget``: the epsilon that ends it (0: none).
+    is lr / (t + 1)^lr_power (0: constant). ``clip_norm`` (tau = tau_1; 0: that of the problem; methods without noise
+    clip only with ``clip_without_noise``). ``clip_gradient`` (tau_0 of Algorithm 3; 0: tau_1; another value makes the
+    steps biased). ``epsilon_call``, ``delta_call`` (epsilon, delta): what ONE local call may cost one record.
+    ``sigma_rule``: the noise that keeps it, "calibrated", or the published formula, "paper", with ``noise_constant``
+    (o = 1). ``sigma``: the noise itself (0: from the rule). ``aggregation``: "tangent" (equation 3.2), "frechet" (3.1,
+    iterated) or "ambient". ``option``: "last" (Option 1), "random" (Option 2 as the proofs need it: the run goes on
+    from the last points, the reported one is drawn from all inner ones), "paper" (Option 2 as printed: it goes on from
+    the drawn points). ``scale``: "mean", or "sum": gradients of the sum over an agent's records; with sigma_rule
+    "paper" under the noise for the mean, as in code that the paper builds on, which costs far more than epsilon_call
+    (the report shows it). ``prox`` (mu of RFedProx; 0: RFedAvg). ``accountant``: "participation" (sound, always
+    reported), or beside it "paper" (Theorem 4.2) or "paper_parallel", as epsilon_claimed. ``delta`` of the whole run
+    (0: delta_call); ``budget``: the epsilon that ends it (0: none).
     """
 
     rounds: int = 200
@@ -69,6 +70,7 @@ class Config:
     lr_power: float = 0.0
     clip_norm: float = 0.0
     clip_gradient: float = 0.0
+    clip_without_noise: bool = False
     epsilon_call: float = 0.15
     delta_call: float = 1e-4
     sigma_rule: str = "calibrated"
@@ -88,7 +90,8 @@ class Config:
         arguments.integer("local_steps", self.local_steps, 1)
         for name in ("lr", "lr_power", "clip_gradient", "sigma", "prox", "budget"):
             arguments.real(name, getattr(self, name), 0.0)
-        arguments.real("clip_norm", self.clip_norm, 0.0, infinite=True)
+        arguments.real("clip_norm", self.clip_norm, 0.0)
+        arguments.flag("clip_without_noise", self.clip_without_noise)
         arguments.real("epsilon_call", self.epsilon_call, maximum=100.0, above=0.0)
         arguments.real("delta_call", self.delta_call, above=0.0, below=1.0)
         arguments.real("noise_constant", self.noise_constant, above=0.0)
@@ -161,7 +164,7 @@ def rsgd(
         eta = scale * loss.clipped_mean(x, records, weights, bound) + noise(k, x)  # line 4
         if also is not None:
             eta = eta + also(x)
-        x = manifold.exp(x, -lr * eta)  # line 5
+        x = stepped(manifold, x, -lr * eta)  # line 5
         yield x
 
 
@@ -189,22 +192,8 @@ def rsvrg(
             one = {name: z[:, j : j + 1] for name, z in drawn.items()}
             eta = loss.clipped_mean(x, one, ones, bound_record)
             eta = eta - manifold.transport(start, x, control[:, j])
-            x = manifold.exp(x, -lr * (scale * eta + noise(k * inner_steps + j, x)))  # lines 7-9
+            x = stepped(manifold, x, -lr * (scale * eta + noise(k * inner_steps + j, x)))  # lines 7-9
             yield x
-
-
-def within_range(manifold: Manifold, x: Tensor) -> Tensor:
-    """[R] whether float64 can still work at the points x [R, *point]: on SPD and the hyperboloid they run away.
-
-    SPD: a condition below 1e8 (two such matrices are seen from each other at 1e16). Hyperboloid: a time coordinate
-    below 1e7, about 17 from the origin.
-    """
-    finite = x.isfinite().flatten(1).all(1)
-    if manifold.point_ndim == 2:
-        safe = torch.where(finite.view(-1, 1, 1), x, torch.eye(x.shape[-1], dtype=x.dtype, device=x.device))
-        values = torch.linalg.eigvalsh(safe)
-        return finite & (values[:, 0] > 1e-8 * values[:, -1])
-    return finite & (x[:, 0].abs() < 1e7)
 
 
 class PriRFed:
@@ -223,23 +212,27 @@ class PriRFed:
         self.name, self.loss, self.manifold, self.first = method, loss, loss.manifold, start
         self.public = tuple(public)
         self._calls: dict[int, tuple[float, tuple[local_call.Part, ...]]] = {}  # by an agent's number of records
-        if not self.method.private and config.sigma:
-            raise arguments.wrong(ValueError, "sigma", config.sigma, f"0 with the method {method}, which adds no noise")
-        clip = config.clip_norm or bound
-        self.config = replace(
-            config, lr=config.lr or 0.5 / smoothness, clip_norm=clip if self.method.private else math.inf,
-            clip_gradient=(config.clip_gradient or clip) if self.method.private else 0.0,
-            inner_steps=config.inner_steps or inner_steps,
-        )  # fmt: skip
+        for name in ("sigma", "budget"):
+            if not self.method.private and getattr(config, name):
+                allowed = f"0 with the method {method}, which adds no noise"
+                raise arguments.wrong(ValueError, name, getattr(config, name), allowed)
+        if config.scale == "sum" and (self.method.prox or self.method.corrected):
+            raise arguments.wrong(ValueError, "scale", "sum", f"mean with the method {method}")
+        clips = self.method.private or config.clip_without_noise
+        self.clip_norm = (config.clip_norm or bound) if clips else math.inf  # tau, tau_1
+        self.clip_gradient = config.clip_gradient or self.clip_norm if clips else math.inf  # tau_0
+        lr, inner_steps = config.lr or 0.5 / smoothness, config.inner_steps or inner_steps
+        self.config = replace(config, lr=lr, inner_steps=inner_steps)
 
     def configuration(self) -> dict[str, Any]:
         """What a checkpoint must agree on."""
-        return identity(self.config, manifold=self.manifold.name)
+        return identity(self.config, manifold=self.manifold.name, clip=str((self.clip_norm, self.clip_gradient)))
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """x^(0), one a seed; agents keep nothing."""
         self.sampler = Everyone() if self.method.pooled else self.config.sampler(federation.num_clients)
         self.sizes = federation.sizes.expand(len(turn.seeds), -1)  # [S, N], public
+        self.loss.require_records(federation.groups["all"].samples)
         turn.assume_public("every agent's number of records")
         if self.method.private:
             for what in ("the clip norm and the step size", *self.public):
@@ -296,38 +289,20 @@ class PriRFed:
     # --- what an agent does
 
     def solve(self, local: Local) -> Reply:
-        """PrivateLocalTraining(x, D_i, K, sigma_i, alpha_t): the last point, and a drawn one for Option 2.
+        """PrivateLocalTraining(x, D_i, K, sigma_i, alpha_t): the last point, and a drawn one for Option 2."""
+        upload = self._by_chunks(local, self._solve)
+        return Reply(upload=upload, trace={"moved": self.manifold.dist(local.inbox["x"], upload["x"])})
 
-        Much noise on a space without bounds carries a point beyond what float64 can hold; such an agent sends back the
-        point it got ("lost" in the trace). That is a function of its noisy steps and costs no privacy.
-        """
+    @staticmethod
+    def _by_chunks(local: Local, work: Callable[[Local], dict[str, Tensor]]) -> dict[str, Tensor]:
+        """``work`` on as many agents at a time as may gather their records."""
         width = local.data.table.shape[1] * sum(x[0].numel() * x.element_size() for x in local.data.samples.values())
-        step = local.chunk or max(1, GATHERED // max(1, width))
-        parts = [self._held(_some(local, slice(i, i + step))) for i in range(0, len(local.clients), step)]
-        upload = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-        lost = upload.pop("lost")
-        moved = self.manifold.dist(local.inbox["x"], upload["x"])
-        return Reply(upload=upload, trace={"moved": moved, "lost": lost})
-
-    def _held(self, local: Local) -> dict[str, Tensor]:
-        """:meth:`_solve` with the start in place of points that cannot be held; "lost" [R] says where."""
-        start, rows = local.inbox["x"], len(local.clients)
-        try:
-            reached = self._solve(local)
-        except ValueError:  # a matrix on the way was no longer positive definite: one row need not lose the others
-            if rows > 1:
-                parts = [self._held(_some(local, slice(i, i + 1))) for i in range(rows)]
-                return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-            names = ("x", "report") if self.config.option == "random" else ("x",)
-            return {name: start for name in names} | {"lost": start.new_ones(1)}
-        kept = torch.stack([within_range(self.manifold, x) for x in reached.values()]).all(0)
-        shape = (-1, *[1] * self.manifold.point_ndim)
-        return {name: torch.where(kept.view(shape), x, start) for name, x in reached.items()} | {
-            "lost": (~kept).to(start)
-        }
+        step = min(local.chunk or len(local.clients), max(1, GATHERED // max(1, width)))
+        parts = [work(_some(local, slice(i, i + step))) for i in range(0, len(local.clients), step)]
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def _solve(self, local: Local) -> dict[str, Tensor]:
-        c, start, agent = self.config, local.inbox["x"], _Records(local)
+        c, start, agent = self.config, local.inbox["x"], _Records(local, self.loss.broadcasts)
         noise, lr = self.noise(local), c.step(local.t)
         scale = agent.sizes.to(start).view(-1, *[1] * self.manifold.point_ndim) if c.scale == "sum" else 1.0
         if self.method.solver == "rsvrg":
@@ -336,7 +311,7 @@ class PriRFed:
             places = torch.from_numpy(np.stack(drawn))
             points = rsvrg(
                 self.loss, start, agent.everything, lambda k: agent.at(places[:, k]), c.local_steps, c.inner_steps, lr,
-                c.clip_gradient or c.clip_norm, c.clip_norm, noise, scale,
+                self.clip_gradient, self.clip_norm, noise, scale,
             )  # fmt: skip
         else:
             steps, also = c.local_steps, None
@@ -346,7 +321,7 @@ class PriRFed:
                 gap = self.loss.clipped_mean(start, *agent.everything, math.inf) - local.inbox["gradient"]
                 also = lambda y: -self.manifold.transport(start, y, gap)  # noqa: E731
             batches = agent.batches(c.batch_size, steps)
-            points = rsgd(self.loss, start, batches, steps, lr, c.clip_norm, noise, also, scale)
+            points = rsgd(self.loss, start, batches, steps, lr, self.clip_norm, noise, also, scale)
         if c.option != "last":
             return self._option_2(local, start, points, steps)
         return {"x": self.manifold.nearest(deque(points, maxlen=1).pop())}
@@ -378,8 +353,12 @@ class PriRFed:
 
     def send_gradient(self, local: Local) -> Reply:
         """grad f_i(x), for RFedSVRG."""
-        agent = _Records(local)
-        return Reply(upload={"gradient": self.loss.clipped_mean(local.inbox["x"], *agent.everything, math.inf)})
+
+        def gradient(some: Local) -> dict[str, Tensor]:
+            everything = _Records(some, self.loss.broadcasts).everything
+            return {"gradient": self.loss.clipped_mean(some.inbox["x"], *everything, math.inf)}
+
+        return Reply(upload=self._by_chunks(local, gradient))
 
     # --- privacy
 
@@ -395,12 +374,12 @@ class PriRFed:
         if records not in self._calls:
             c, svrg = self.config, self.method.solver == "rsvrg"
             stretch = records if c.scale == "sum" else 1  # a sum moves N_i times as far as a mean
-            clip, budget = stretch * c.clip_norm, (c.epsilon_call, c.delta_call)
-            call = (records, stretch * c.clip_gradient, clip, c.local_steps, c.inner_steps)
+            clip, budget = stretch * self.clip_norm, (c.epsilon_call, c.delta_call)
+            call = (records, stretch * self.clip_gradient, clip, c.local_steps, c.inner_steps)
             call = call if svrg else (records, c.batch_size or records, clip, c.local_steps)
             sigma, split = c.sigma, None
             if not sigma and c.sigma_rule == "paper":  # for the mean's gradient, also where the sum's is released
-                clip = max(c.clip_norm, c.clip_gradient) if svrg else c.clip_norm
+                clip = max(self.clip_norm, self.clip_gradient) if svrg else self.clip_norm
                 steps = c.local_steps * (c.inner_steps if svrg else 1)
                 sigma = local_call.paper_sigma_rsgd(*budget, records, clip, steps, c.noise_constant)
             elif not sigma and svrg:
@@ -416,7 +395,7 @@ class PriRFed:
 
     def releases(self, cohort: Cohort) -> list[tuple[Release, Cohort]]:
         """One round's releases, as the accountant must see them: one of each size and part."""
-        if not self.method.private or math.isinf(self.config.clip_norm):
+        if not self.method.private:
             return []
         found = []
         sizes = torch.gather(self.sizes, 1, cohort.ids)
@@ -435,30 +414,39 @@ class PriRFed:
 
     def call(self, sizes: Sequence[int]) -> float | None:
         """What one local call costs a record at delta_call, at most: the sound figure for any noise."""
-        if not self.method.private or math.isinf(self.config.clip_norm):
+        if not self.method.private:
             return None
         return max(local_call.call_epsilon(self.parts(n), self.config.delta_call) for n in set(sizes))
 
     def promised(self, agents: int, sizes: Sequence[int]) -> Guarantee | None:
-        """What the run promises before anybody is drawn, by the accountant of the settings."""
+        """What the run promises before anybody is drawn, soundly; None where that says nothing."""
         c, call = self.config, self.call(sizes)
         if call is None or call > MOST_EPSILON or not c.rounds:
             return None
-        per_round = agents if self.method.pooled else c.agents_per_round or agents
-        if c.accountant != "participation":
-            return run_guarantee(c.epsilon_call, c.delta_call, agents, per_round, c.rounds, c.accountant)
         parts = [part for n in set(sizes) for part in self.parts(n)]
         mu = None
         if all(part.sampler == "none" for part in parts) and len(parts) == len(set(sizes)):  # full batches
             mu = max(math.sqrt(part.count) / part.noise_multiplier for part in parts)
-        return run_guarantee(call, c.delta_call, agents, per_round, c.rounds, slack=c.delta or c.delta_call, mu=mu)
+        slack = c.delta or c.delta_call
+        found = run_guarantee(call, c.delta_call, agents, self._per_round(agents), c.rounds, slack=slack, mu=mu)
+        return found if found.delta < 1 else None
+
+    def claimed(self, agents: int) -> Guarantee | None:
+        """What Theorem 4.2 claims of the run, from what a call is SAID to cost, if the settings ask for it."""
+        c = self.config
+        if not self.method.private or c.accountant == "participation" or not c.rounds:
+            return None
+        return run_guarantee(c.epsilon_call, c.delta_call, agents, self._per_round(agents), c.rounds, c.accountant)
+
+    def _per_round(self, agents: int) -> int:
+        return agents if self.method.pooled else self.config.agents_per_round or agents
 
 
 class _Records:
     """The records of the agents of a :class:`Local`, gathered."""
 
-    def __init__(self, local: Local):
-        self.local, self.data = local, local.data
+    def __init__(self, local: Local, broadcasts: bool):
+        self.local, self.data, self.broadcasts = local, local.data, broadcasts
         self.sizes = local.data.sizes
         self.device = next(iter(local.data.samples.values())).device
 
@@ -470,7 +458,8 @@ class _Records:
         """
         real = torch.arange(self.data.table.shape[1]) < self.sizes[:, None]
         dtype = next(iter(self.data.samples.values())).dtype
-        records = self.data.samples if self._whole else self._take(self.data.table)
+        whole = self.broadcasts and self._whole
+        records = self.data.samples if whole else self._take(self.data.table)
         return records, (real.double() / self.sizes[:, None]).to(dtype=dtype, device=self.device)
 
     @property
@@ -491,11 +480,8 @@ class _Records:
 
     def batches(self, size: int, steps: int) -> Callable[[int], tuple[Records, Tensor]]:
         """Step to its batch: ``size`` of an agent's records without replacement, drawn anew each step; 0: all."""
-        if size in (0, self.data.table.shape[1]) and bool((self.sizes == self.data.table.shape[1]).all()):
+        if not size or bool((self.sizes == size).all()):
             return lambda k: self.everything
-        if not size:
-            return lambda k: self.everything
-        arguments.integer("batch_size", size, 1, int(self.sizes.min()))
         drawn = [
             np.stack([rng.choice(n, size, replace=False) for _ in range(steps)]) for rng, n in self.draws("records")
         ]
@@ -533,24 +519,25 @@ def build(
     """The run that the settings name (fields of Config and of ManifoldSettings)."""
     config = own_settings(Config, settings)
     task = problem_of(problem, settings, seeds, device)
-    pooled, private = METHODS[method].pooled, METHODS[method].private
+    pooled = METHODS[method].pooled
     algorithm = PriRFed(
         config, task.loss, task.start, method, bound=task.bound, smoothness=task.smoothness, public=task.public,
         inner_steps=max(1, 10 * settings["agents"] // 3),
     )  # fmt: skip
     federation = task.federation(pooled)
     sizes = federation.sizes.flatten().tolist()
-    promise = algorithm.promised(federation.num_clients, sizes)
-    figures = {
-        "epsilon_call": algorithm.call(sizes) if private else None,
-        "epsilon_promised": promise.epsilon if promise else None,
-        "delta_promised": promise.delta if promise else None,
-    }
+    config.sampler(federation.num_clients if not pooled else settings["agents"])  # refused here by its own name
+    if config.batch_size and METHODS[method].solver == "rsgd":
+        arguments.integer("batch_size", config.batch_size, 1, min(sizes))
+    figures = {"epsilon_call": algorithm.call(sizes)}
+    for word, found in (("promised", algorithm.promised(federation.num_clients, sizes)),
+                        ("claimed", algorithm.claimed(federation.num_clients))):  # fmt: skip
+        figures |= {f"epsilon_{word}": found and found.epsilon, f"delta_{word}": found and found.delta}
     return Rounds(
         algorithm, federation, config.rounds, seeds=seeds,
         evaluate=task.evaluation(**{name: math.nan if v is None else v for name, v in figures.items()}),
         every=settings["evaluate_every"] or max(1, config.rounds // 50), delta=config.delta or config.delta_call,
-        budget=config.budget if private and config.budget else None, **options,
+        budget=config.budget or None, **options,
     )  # fmt: skip
 
 
@@ -569,7 +556,7 @@ PAPER = Paper(
     fits={
         "pca-digits": {"samples": 0},
         "pca-synthetic": {
-            "agents": 16, "samples": 1120, "agents_per_round": 16, "local_steps": 1, "lr": 0.0, "delta_call": 1e-5,
+            "agents": 16, "samples": 1120, "agents_per_round": 0, "local_steps": 1, "lr": 0.0, "delta_call": 1e-5,
         },
         "pca-directional": {
             "agents": 8, "samples": 4000, "agents_per_round": 0, "local_steps": 1, "lr": 0.5, "delta_call": 1e-5,

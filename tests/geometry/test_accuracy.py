@@ -10,7 +10,7 @@ import mpmath as mp
 import pytest
 import torch
 
-from fedbook.geometry import SPD, Hyperboloid, Sphere
+from fedbook.geometry import SPD, Hyperboloid, Sphere, matrix_function
 from fedbook.randomness import normal, stream
 
 EPSILON = 2.0**-52
@@ -235,3 +235,16 @@ def test_spd_exp_by_its_series(n, length):
     assert distance_of(found, Exact(x[0]).exp(u[0])) < MULTIPLE * EPSILON * condition
     change, true = exact(found) - exact(x[0]), Exact(x[0]).exp(u[0]) - exact(x[0])
     assert mp.norm(mp.matrix(list(change - true))) < 1e-14 * (1 + float(mp.norm(mp.matrix(list(true)))))
+
+
+@pytest.mark.parametrize("looking", [True, False])
+def test_the_series_of_the_exponential_at_every_size(looking, monkeypatch):
+    """Of diagonal matrices, where it must give expm1 of the numbers, around each limit of the series."""
+    if not looking:
+        monkeypatch.setattr(matrix_function, "visible", lambda a: False)
+    for size in [*torch.linspace(0.01, 3.3, 60).tolist(), 30.0, 190.0]:
+        values = torch.tensor([size, -size / 3, 1e-9, 0.0], dtype=torch.float64)
+        found = matrix_function.expm1(values.diag())
+        doublings = max(1.0, size / 0.4) if looking else 2**9
+        torch.testing.assert_close(found.diagonal(), values.expm1(), rtol=2 * EPSILON * doublings, atol=0)
+        assert torch.equal(found, found.diagonal().diag())

@@ -8,7 +8,7 @@ import torch
 
 from fedbook.federation import Federation, Rounds, run
 from fedbook.geometry import SPD, Euclidean, Hyperboloid, Sphere, frechet_mean, tangent_mean
-from fedbook.learning.riemannian import Eigenvector, RecordLoss, SquaredDistance
+from fedbook.learning.riemannian import Eigenvector, RecordLoss, SquaredDistance, stepped, within_range
 from fedbook.papers.prirfed import METHODS, Config, PriRFed, rsgd, rsvrg
 from fedbook.partition import Partition
 from fedbook.privacy.gaussian import exact_epsilon
@@ -405,15 +405,26 @@ def test_points_stay_on_the_manifold_through_a_thousand_noisy_rounds():
 
 
 @pytest.mark.parametrize("word", ["spd", "spd3", "hyperboloid"])
-def test_points_that_run_away_are_sent_back(word):
-    """So much noise that float64 cannot hold where it leads: the run goes on, and the trace says how many were lost."""
+def test_steps_beyond_what_float64_holds_are_not_taken(word):
+    """So much noise that the points run away: the run goes on, at points with which one can compute."""
     rounds = rounds_of(word, (4, 4), "dp-rsvrg", total=5, sigma=400.0, lr=1.0, agents_per_round=1, seeds=(0, 1, 2))
     run(rounds)
-    ok, reason = rounds.algorithm.manifold.check_point(rounds.server["x"])
-    assert ok, reason
-    assert max(record.trace["lost"][0] for record in rounds.history) == 1.0
-    calm = run(rounds_of(word, (4, 4), "dp-rsvrg", total=2, sigma=0.01))
-    assert all(record.trace["lost"] == [0.0] for record in calm.history)
+    manifold = rounds.algorithm.manifold
+    ok, reason = manifold.check_point(rounds.server["x"])
+    assert ok and bool(within_range(manifold, rounds.server["x"]).all()), reason
+    far = manifold.exp(rounds.server["x"], 1e3 * manifold.basis(rounds.server["x"])[:, 0])
+    assert not bool(within_range(manifold, far).any())
+    assert torch.equal(stepped(manifold, rounds.server["x"], far * math.inf), rounds.server["x"])
+
+
+@pytest.mark.parametrize("odd", [[1e-17, 1.0, 1.0], [1e-200, 1e200, 1.0], [-1.0, 1.0, 1.0]])
+def test_what_may_be_a_record_is_fixed_beforehand(odd):
+    """An odd record is refused before the run, whoever is drawn: a run that stopped at it would tell of it."""
+    loss, samples = records_of("spd3", SIZES)
+    samples["y"][7] = torch.diag(torch.tensor(odd, dtype=torch.float64))
+    algorithm = PriRFed(Config(agents_per_round=1, sigma=1.0), loss, start_of(loss, {"y": samples["y"][:3]}, (0,)))
+    with pytest.raises(ValueError, match="records"):
+        Rounds(algorithm, federation_of(samples, SIZES), 1)
 
 
 def test_a_round_costs_the_cohort_only():
@@ -492,7 +503,8 @@ def test_noise_from_the_operating_system_is_used():
         ("rounds", -1), ("agents_per_round", 1.5), ("local_steps", 0), ("inner_steps", -1), ("batch_size", "x"),
         ("lr", -0.1), ("lr", math.nan), ("clip_norm", -1.0), ("epsilon_call", 0.0), ("epsilon_call", -1.0),
         ("delta_call", 0.0), ("delta_call", 1.0), ("sigma_rule", "sound"), ("aggregation", "mean"), ("option", "2"),
-        ("scale", "max"), ("accountant", "rdp"), ("delta", 1.0), ("budget", -1.0), ("sigma", INF),
+        ("scale", "max"), ("clip_norm", INF), ("clip_without_noise", 1), ("accountant", "rdp"),
+        ("delta", 1.0), ("budget", -1.0), ("sigma", INF),
         ("noise_constant", 0),
     ],
 )  # fmt: skip
@@ -501,11 +513,35 @@ def test_bad_settings(name, value):
         Config(**{name: value})
 
 
+def test_a_loss_by_its_value_alone_also_where_one_agent_holds_everything():
+    z = normal((6, 3), stream(0, "z"))
+    generic = RecordLoss(Sphere(), lambda x, r: -((r["z"] @ x) ** 2))
+    x = Sphere().random_point(3, stream(1, "x"), (1,))
+    for method in ("rgd", "central-dp-rsvrg"):
+        config = Config(agents_per_round=0, lr=0.1, inner_steps=3, sigma=0.1 if "dp" in method else 0.0)
+        ends = []
+        for loss, samples in ((generic, {"z": z}), (Eigenvector(), {"z": z, "s": z.square().sum(1)})):
+            ends.append(run(Rounds(PriRFed(config, loss, x, method), federation_of(samples, [6]), 2)).server["x"])
+        assert torch.allclose(*ends, atol=1e-12)
+
+
+def test_clipping_without_noise_is_asked_for():
+    plain = result_of("sphere", SIZES, "rfedavg", clip_norm=0.1)
+    clipped = result_of("sphere", SIZES, "rfedavg", clip_norm=0.1, clip_without_noise=True)
+    noisy = result_of("sphere", SIZES, "dp-rsgd", clip_norm=0.1, sigma=1e-300)
+    assert torch.allclose(clipped, noisy, atol=1e-13) and not torch.allclose(plain, clipped, atol=1e-4)
+
+
 def test_bad_combinations():
     with pytest.raises(ValueError, match="sigma"):
         rounds_of("sphere", SIZES, "rfedavg", sigma=0.1)
     with pytest.raises(ValueError, match="batch"):
         run(rounds_of("sphere", SIZES, batch_size=5))
+    with pytest.raises(ValueError, match="budget"):
+        rounds_of("sphere", SIZES, "rfedavg", budget=1.0)
+    for method in ("rfedsvrg", "rfedprox"):
+        with pytest.raises(ValueError, match="scale"):
+            rounds_of("sphere", SIZES, method, scale="sum")
     with pytest.raises(ValueError, match="agents_per_round"):
         rounds_of("sphere", SIZES, agents_per_round=4)
     with pytest.raises(ValueError, match="method"):
