@@ -47,7 +47,8 @@ def full_batch_noise() -> tuple[float, float]:
 
 
 def one_svrg_step() -> tuple[float, float]:
-    """DP-RSVRG of Figure 3 (N_i = 250, K = 3, m = 10): delta at epsilon 0.15 of its FIRST inner step, at least."""
+    """DP-RSVRG of Figure 3 (N_i = 250, K = 3, m = 10): delta at epsilon 0.15 of one inner step, at least: not
+    the first of an epoch, where the drawn record cancels, but one at which its gradient has turned round."""
     sigma = local_call.paper_sigma_rsvrg(0.15, 1e-4, 250, 1.0, 3, 10)
     return local_call.one_step_delta(sigma, 250, 1.0, 0.15), 1e-4
 
@@ -310,7 +311,7 @@ ERRATA: tuple[tuple[str, Callable[[], tuple[float, float]]], ...] = (
     ("the same, Gaussian calls far apart, rate 0.01: delta of a round at the amplified epsilon", amplified_noise),
     ("Table 1 (N 100, s 1, T 500): delta at its epsilon 0.136 if one sees who took part", table_1),
     ("noise with o = 1, full batch: epsilon at delta 1e-4", full_batch_noise),
-    ("the same for DP-RSVRG, N_i 250, K 3, m 10: delta of its first inner step; at least", one_svrg_step),
+    ("the same for DP-RSVRG, N_i 250, K 3, m 10: delta of one later inner step; at least", one_svrg_step),
     ("Theorem 5.6, two unlike agents on a line, no noise, T 10,000: E |f'|^2; at most", unlike_agents),
     ("Theorem 5.5, the same, K 100: E |f'|^2; at most", unlike_agents_sgd),
     ("Theorem 5.6, 16 like agents, noise 1, T 4000: E |f'|^2; at most", noise_constant),

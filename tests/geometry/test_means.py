@@ -143,6 +143,15 @@ def test_unit_steps_overshoot_on_the_hyperboloid_and_damped_ones_do_not(radius):
     assert (float(m.dist(x, m.origin(3))) > 0.1) == (radius == 6.0)
 
 
+@pytest.mark.parametrize("seed", [16, 23, 26])
+def test_on_the_sphere_the_gradient_may_grow_on_the_way(seed):
+    """Points all around: the unit step always descends, but past a hill the gradient is longer than before it."""
+    m = Sphere()
+    points, weights = m.random_point(3, stream(seed, "p"), (5,)), torch.ones(5, dtype=torch.float64)
+    mean, size = frechet_mean(m, points[0], points, weights)
+    assert float(size) <= 1e-12 and m.squared_dist(mean, points).sum() < m.squared_dist(points[0], points).sum()
+
+
 def test_it_stops_where_told_and_says_how_far_it_came():
     m = SPD()
     points = m.random_point(3, stream(0, "points"), (4,))
