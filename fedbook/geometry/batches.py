@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,11 +31,14 @@ def transformed() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
-def batched(method: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def batched(method: Callable[..., Tensor] | None = None, *, blocks: int = 1) -> Callable[..., Any]:
     """A manifold's method ``(self, x, ..., options)`` with its tensors checked, run in blocks where that pays.
 
-    Every parameter annotated as a tensor must have the trailing axes of the first one.
+    Every parameter annotated as a tensor must have the trailing axes of the first one. ``blocks``: how many usual
+    blocks to take at a time, for a method with few temporaries.
     """
+    if method is None:
+        return functools.partial(batched, blocks=blocks)
     names = [name for name, p in inspect.signature(method).parameters.items() if p.annotation == "Tensor"]
 
     @functools.wraps(method)
@@ -43,8 +47,9 @@ def batched(method: Callable[..., Tensor]) -> Callable[..., Tensor]:
             given += tuple(named.pop(name) for name in names[len(given) :] if name in named)
         tensors = given[: len(names)]
         same = check_tensors(names, tensors, self.point_ndim)
-        if same and _in_blocks(tensors):
-            return _blocks(functools.partial(method, self), tensors, given[len(names) :], named, self.point_ndim)
+        if same and tensors and tensors[0].numel() >= 2 * blocks * BLOCK and _may_be_cut(tensors):
+            rest = functools.partial(_with, method, self, given[len(names) :], named)
+            return _blocks(rest, tensors, blocks * BLOCK, self.point_ndim)
         return method(self, *given, **named)
 
     return call
@@ -73,22 +78,25 @@ def check_tensors(names: list[str], tensors: tuple[Any, ...], point_ndim: int) -
     return same
 
 
-def _in_blocks(tensors: tuple[Tensor, ...]) -> bool:
-    if not tensors or tensors[0].numel() < 2 * BLOCK or not visible(tensors[0]):
+def _may_be_cut(tensors: tuple[Tensor, ...]) -> bool:
+    if not visible(tensors[0]) or tensors[0].itemsize < 4:
         return False
     return not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))
 
 
-def _blocks(
-    function: Callable[..., Tensor], tensors: tuple[Tensor, ...], rest: tuple, named: dict[str, Any], point_ndim: int
-) -> Tensor:
+def _with(method: Callable[..., Tensor], self: Any, options: tuple, named: dict[str, Any], *tensors: Tensor) -> Tensor:
+    return method(self, *tensors, *options, **named)
+
+
+def _blocks(function: Callable[..., Tensor], tensors: tuple[Tensor, ...], block: int, point_ndim: int) -> Tensor:
     lead, size = tensors[0].shape[:-point_ndim], tensors[0].shape[-point_ndim:]
     rows = [t.reshape(-1, *size) for t in tensors]
-    count, step = len(rows[0]), max(1, BLOCK // math.prod(size))
-    result = None
-    for start in range(0, count, step):
-        part = function(*(t[start : start + step] for t in rows), *rest, **named)
+    step, result = max(1, block // math.prod(size)), None
+    for number, parts in enumerate(zip(*(t.split(step) for t in rows), strict=True)):
+        part = function(*parts)
         if result is None:
-            result = part.new_empty((count, *part.shape[1:]))
-        result[start : start + step] = part
+            # NumPy asks for huge memory pages, PyTorch does not: the first touch of a large result is half the time.
+            result = torch.from_numpy(np.empty((len(rows[0]), *part.shape[1:]), part.numpy().dtype))
+            places = result.split(step)
+        places[number].copy_(part)
     return result.reshape(lead + result.shape[1:])

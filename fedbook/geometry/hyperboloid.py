@@ -16,7 +16,7 @@ from torch import Tensor
 from fedbook import randomness
 from fedbook.geometry.batches import batched, visible
 from fedbook.geometry.manifold import Manifold, tolerance, weighted_mean
-from fedbook.geometry.scalars import dot, length, root, sinhc
+from fedbook.geometry.scalars import dot, dots, length, root, sinhc
 
 
 def lorentz(u: Tensor, v: Tensor) -> Tensor:
@@ -53,14 +53,14 @@ class Hyperboloid(Manifold):
     @batched
     def log(self, x: Tensor, y: Tensor, check: bool = True) -> Tensor:
         """t / sinh(t) (z - h x) with z = y - x and h = <z, z> / 2, so that cosh(t) = 1 + h."""
-        z, time_error, q = _chord(x, y)
+        z, rounded, time, q = _chord(x, y)
         h, sine = _hyperbolic(q.clamp_min(torch.finfo(q.dtype).eps ** 1.5))  # t / sinh(t) is 1 to all digits there
         factor = (h + sine).log1p() / sine
         u = torch.addcmul(z, x, q.unsqueeze(-1), value=-0.5) * factor.unsqueeze(-1)
-        u.select(-1, 0).sub_(time_error * factor)
+        u.select(-1, 0).sub_((rounded + time) * factor)
         return u
 
-    @batched
+    @batched(blocks=8)
     def dist(self, x: Tensor, y: Tensor) -> Tensor:
         """log(1 + h + sqrt(2 h + h^2)) with h = <y - x, y - x> / 2, since cosh(dist) = 1 + h.
 
@@ -68,11 +68,12 @@ class Hyperboloid(Manifold):
         """
         if x.shape[-1] >= 16 and visible(x):  # long vectors: rounding of z_0 is harmless if no pair is close
             z = y - x
-            q = torch.linalg.vector_norm(z, dim=-1).square() - 2 * z.select(-1, 0).square()
+            size, time = torch.linalg.vector_norm(z, dim=-1), z.select(-1, 0)
+            q = torch.addcmul(size * size, time, time, value=-2)
             if q.numel() and q.min().item() > 0.1:
-                return sum(_hyperbolic(q)).log1p()
-        _, _, q = _chord(x, y)
-        return sum(_hyperbolic(q)).log1p()
+                return torch.add(*_hyperbolic(q)).log1p()
+        *_, q = _chord(x, y)
+        return torch.add(*_hyperbolic(q)).log1p()
 
     @batched
     def transport(self, x: Tensor, y: Tensor, u: Tensor) -> Tensor:
@@ -151,17 +152,17 @@ def _size(time: Tensor, space: Tensor, u_time: Tensor, u_space: Tensor) -> Tenso
     return length(torch.addcmul(u_space, space, -u_time / (1 + time)))
 
 
-def _chord(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """z = y - x; the error of its time coordinate; and q = <z, z> >= 0. Shapes: ``[..., D], [...], [...]``.
+def _chord(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """z = y - x; its time coordinate as it is and, negative, as it should be; and q = <z, z> >= 0.
 
     The difference y_0 - x_0 keeps the rounding of both. The space parts say more: with s = x + y, z_0 is
-    (|y_s|^2 - |x_s|^2) / s_0 = (z.s - (y_0 - x_0) s_0) / s_0.
+    (|y_s|^2 - |x_s|^2) / s_0 = z.s / s_0 - (y_0 - x_0). Shapes: ``[..., D]``, then ``[...]``.
     """
     z, s = y - x, y + x
-    rounded = z.select(-1, 0)
-    time = dot(z, s).squeeze(-1) / s.select(-1, 0) - rounded
-    space = torch.linalg.vector_norm(z, dim=-1).square() - rounded.square()
-    return z, rounded - time, (space - time.square()).clamp_min(0)
+    rounded, size = z.select(-1, 0), torch.linalg.vector_norm(z, dim=-1)
+    time = torch.addcdiv(rounded, dots(z, s), s.select(-1, 0), value=-1)
+    q = torch.addcmul(torch.addcmul(size * size, rounded, rounded, value=-1), time, time, value=-1)
+    return z, rounded, time, q.clamp_min(0)
 
 
 def _hyperbolic(q: Tensor) -> tuple[Tensor, Tensor]:

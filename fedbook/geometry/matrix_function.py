@@ -9,6 +9,7 @@ The exponential needs products only, which cost less than eigenvalues.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,12 +44,21 @@ def expm1(a: Tensor) -> Tensor:
     return f
 
 
-class Logarithm(torch.autograd.Function):
+def logarithm(factor: Tensor, a: Tensor, shift: Tensor, check: bool) -> Tensor:
     """L log(A + shift I) L^T, shift 0 or 1 for each matrix. Shapes: ``[..., n, n]``, ``shift [..., 1]`` boolean.
 
-    The logarithms of the eigenvalues and the eigenvectors come along for the derivative.
     Raises: ValueError with ``check`` if A + shift I is not positive definite.
     """
+    return _run(Logarithm, factor, a, shift, check)
+
+
+def square_root(a: Tensor) -> Tensor:
+    """A^(1/2). Shapes: ``[..., n, n]``. Raises: ValueError, where looking is free, if A is not positive definite."""
+    return _run(SquareRoot, a)
+
+
+class Logarithm(torch.autograd.Function):
+    """:func:`logarithm`, with the logarithms of the eigenvalues and the eigenvectors for the derivative."""
 
     generate_vmap_rule = True
 
@@ -56,8 +66,8 @@ class Logarithm(torch.autograd.Function):
     def forward(factor: Tensor, a: Tensor, shift: Tensor, check: bool) -> tuple[Tensor, Tensor, Tensor]:
         values, vectors = torch.linalg.eigh(a)
         if check and not transformed():
-            require_above(values, -shift.to(values.dtype))
-        logs = shifted_log(values, shift)
+            require_positive(values, shift)
+        logs = torch.where(shift, values.log1p(), values.log())
         rows = factor @ vectors
         return (rows * logs.unsqueeze(-2)) @ rows.mT, logs, vectors
 
@@ -82,10 +92,7 @@ class Logarithm(torch.autograd.Function):
 
 
 class SquareRoot(torch.autograd.Function):
-    """A^(1/2), with its eigenvalues and the eigenvectors. Shapes: ``[..., n, n]``.
-
-    Raises: ValueError if A is not positive definite.
-    """
+    """:func:`square_root`, with its eigenvalues and the eigenvectors for the derivative."""
 
     generate_vmap_rule = True
 
@@ -93,7 +100,7 @@ class SquareRoot(torch.autograd.Function):
     def forward(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         values, vectors = torch.linalg.eigh(a)
         if visible(a):
-            require_above(values, 0.0)
+            require_positive(values)
         roots = values.sqrt()
         return _compose(vectors, roots), roots, vectors
 
@@ -118,9 +125,10 @@ def shifted_log(values: Tensor, shift: Tensor) -> Tensor:
     return torch.where(shift, near.log1p(), far.log())
 
 
-def require_above(values: Tensor, low: Tensor | float) -> None:
-    """Raises: ValueError, about a matrix y, unless all eigenvalues are above ``low``."""
-    if not bool((values > low).all()):
+def require_positive(values: Tensor, shift: Tensor | None = None) -> None:
+    """Raises: ValueError, about a matrix y, unless the eigenvalues, in ascending order, plus ``shift`` are positive."""
+    lowest = values[..., :1] if shift is None else values[..., :1] + shift
+    if lowest.numel() and not lowest.min().item() > 0:
         raise ValueError("y: got a matrix that is not positive definite; allowed is a symmetric positive definite one")
 
 
@@ -130,6 +138,13 @@ def _series(powers: tuple[Tensor, ...], c: list[float]) -> Tensor:
     for power, factor in zip(powers[1:], c[1:], strict=True):
         total.add_(power, alpha=factor)
     return total
+
+
+def _run(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
+    """Its first output, without the cost of ``apply`` where nothing records derivatives."""
+    tensors = [t for t in inputs if isinstance(t, Tensor)]
+    recorded = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    return (function.apply if recorded or transformed() else function.forward)(*inputs)[0]
 
 
 def _compose(vectors: Tensor, values: Tensor) -> Tensor:

@@ -16,13 +16,26 @@ def dot(u: Tensor, v: Tensor) -> Tensor:
     """Products of rows, last axis kept: ``[..., D], [..., D] -> [..., 1]``."""
     product = u * v
     if product.shape[-1] < 16:  # PyTorch sums very short rows several times slower than it multiplies them
-        return product @ _ones(product.shape[-1], product.dtype, product.device)
+        return product @ _ones((product.shape[-1], 1), product.dtype, product.device)
     return product.sum(-1, keepdim=True)
+
+
+def dots(u: Tensor, v: Tensor) -> Tensor:
+    """Products of rows: ``[..., D], [..., D] -> [...]``."""
+    product = u * v
+    if product.shape[-1] < 16:
+        return product @ _ones((product.shape[-1],), product.dtype, product.device)
+    return product.sum(-1)
 
 
 def length(u: Tensor) -> Tensor:
     """Euclidean norms of rows, last axis kept; derivative 0 at 0: ``[..., D] -> [..., 1]``."""
     return torch.linalg.vector_norm(u, dim=-1, keepdim=True)
+
+
+def divided(rows: Tensor, number: Tensor) -> Tensor:
+    """rows / number, in the memory of ``rows``, a temporary of the caller, unless derivatives are recorded."""
+    return rows / number if rows.requires_grad or number.requires_grad else rows.div_(number)
 
 
 def root(q: Tensor) -> Tensor:
@@ -51,6 +64,6 @@ def sinc(t: Tensor) -> Tensor:
 
 
 @functools.lru_cache(maxsize=256)
-def _ones(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _ones(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(False):
-        return torch.ones(count, 1, dtype=dtype, device=device)
+        return torch.ones(shape, dtype=dtype, device=device)

@@ -17,7 +17,7 @@ from fedbook import randomness
 from fedbook.geometry import two_by_two
 from fedbook.geometry.batches import batched, visible
 from fedbook.geometry.manifold import Manifold, tolerance, weighted_mean
-from fedbook.geometry.matrix_function import Logarithm, SquareRoot, expm1, require_above, shifted_log
+from fedbook.geometry.matrix_function import expm1, logarithm, require_positive, shifted_log, square_root
 from fedbook.geometry.scalars import root
 
 
@@ -71,7 +71,7 @@ class SPD(Manifold):
             return two_by_two.log(x, y, check)
         factor, inverse = _factors(x)
         near, change = _change(x, y)
-        return _symmetric(Logarithm.apply(factor, _whiten(inverse, change), near, check)[0])
+        return _symmetric(logarithm(factor, _whiten(inverse, change), near, check))
 
     @batched
     def dist(self, x: Tensor, y: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ class SPD(Manifold):
         near, change = _change(x, y)
         values = torch.linalg.eigvalsh(_whiten(inverse, change))
         if visible(values):
-            require_above(values, -near.to(values.dtype))
+            require_positive(values, near)
         return torch.linalg.vector_norm(shifted_log(values, near), dim=-1)
 
     @batched
@@ -95,7 +95,7 @@ class SPD(Manifold):
         if x.shape[-1] == 2:
             return two_by_two.transport(x, y, u)
         factor, inverse = _factors(x)
-        move = factor @ SquareRoot.apply(_whiten(inverse, y))[0] @ inverse
+        move = factor @ square_root(_whiten(inverse, y)) @ inverse
         return _symmetric(move @ u @ move.mT)
 
     @batched
@@ -176,18 +176,20 @@ def _whiten(inverse: Tensor, u: Tensor) -> Tensor:
 def _change(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Per matrix, whether Y - X is no larger than Y; and Y - X or Y. Shapes: ``near [..., 1]``, ``[..., n, n]``."""
     d = y - x
-    near = torch.linalg.vector_norm(d, dim=(-2, -1)) <= torch.linalg.vector_norm(y, dim=(-2, -1))
-    return near.unsqueeze(-1), torch.where(near[..., None, None], d, y)
+    sizes = (torch.linalg.vector_norm(t, dim=(-2, -1)) for t in (d, y))
+    near = torch.le(*sizes).unsqueeze(-1)
+    return near, torch.where(near.unsqueeze(-1), d, y)
 
 
 @functools.lru_cache(maxsize=64)
 def _triangle(n: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """Which number of the upper triangle stands at each of the n^2 places, and its scale."""
-    rows, columns = torch.triu_indices(n, n)
-    index = torch.zeros(n, n, dtype=torch.int64)
-    index[rows, columns] = index[columns, rows] = torch.arange(len(rows))
-    scale = torch.full((n, n), math.sqrt(0.5), dtype=dtype).fill_diagonal_(1.0)
-    return index.flatten().to(device), scale.flatten().to(device)
+    with torch.inference_mode(False):  # or what is kept would be of no use for derivatives later
+        rows, columns = torch.triu_indices(n, n)
+        index = torch.zeros(n, n, dtype=torch.int64)
+        index[rows, columns] = index[columns, rows] = torch.arange(len(rows))
+        scale = torch.full((n, n), math.sqrt(0.5), dtype=dtype).fill_diagonal_(1.0)
+        return index.flatten().to(device), scale.flatten().to(device)
 
 
 def _check_symmetric(x: Tensor) -> tuple[bool, str | None]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedbook import randomness
 from fedbook.geometry.batches import batched, transformed, visible
 from fedbook.geometry.manifold import Manifold, tolerance, weighted_mean
-from fedbook.geometry.scalars import dot, length, sinc
+from fedbook.geometry.scalars import divided, dot, dots, length, sinc
 
 
 class Sphere(Manifold):
@@ -27,7 +27,7 @@ class Sphere(Manifold):
 
     @batched
     def inner(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
-        return dot(u, v).squeeze(-1)
+        return dots(u, v)
 
     @batched
     def norm(self, x: Tensor, u: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class Sphere(Manifold):
         """
         t = length(u)
         y = torch.addcmul(u * sinc(t), x, t.cos())
-        return y / length(y)
+        return divided(y, length(y))
 
     @batched
     def log(self, x: Tensor, y: Tensor, check: bool = True) -> Tensor:
@@ -60,11 +60,11 @@ class Sphere(Manifold):
             _refuse_antipodes(sine, cosine)
         return w * (torch.atan2(sine, cosine) / sine.clamp_min(torch.finfo(x.dtype).tiny ** 0.5))
 
-    @batched
+    @batched(blocks=8)
     def dist(self, x: Tensor, y: Tensor) -> Tensor:
         """2 atan2(|y - x|, |y + x|): exact at every angle, where arccos(x.y) loses half the digits near 0 and pi."""
         if x.shape[-1] >= 16 and visible(x):  # long vectors: one product suffices if no pair is near 0 or pi
-            cosine = (x * y).sum(-1)
+            cosine = dots(x, y)
             if cosine.numel() and cosine.abs().max().item() < 0.9:
                 return cosine.acos()
         apart, together = torch.linalg.vector_norm(y - x, dim=-1), torch.linalg.vector_norm(y + x, dim=-1)

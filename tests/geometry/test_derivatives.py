@@ -130,3 +130,15 @@ def test_second_derivatives_match_finite_differences(m, size):
 
     t = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradgradcheck(f, (t,), eps=1e-5, atol=1e-5, rtol=1e-5)
+
+
+def test_what_is_kept_from_inference_mode_serves_derivatives():
+    for m, size in ((SPD(), 11), (Sphere(), 13)):
+        x = m.random_point(size, stream(0, "x"))
+        w = normal((m.noise_size(x),), stream(1, "w"))
+        with torch.inference_mode():
+            expected = m.tangent_gaussian(x, w).clone()
+        w.requires_grad_()
+        found = m.tangent_gaussian(x, w)
+        found.sum().backward()
+        assert w.grad.isfinite().all() and torch.equal(found.detach(), expected)

@@ -241,7 +241,7 @@ def test_blocks_give_what_the_whole_batch_gives(place, monkeypatch, close):
         lambda: m.exp(x.transpose(0, 1), u.transpose(0, 1)).transpose(0, 1),
     )  # fmt: skip
     whole = [call() for call in calls]
-    monkeypatch.setattr(batches, "BLOCK", 7 * x[0, 0].numel())
+    monkeypatch.setattr(batches, "BLOCK", 4 * x[0, 0].numel())
     for one, other in zip(whole, (call() for call in calls), strict=True):
         close(one, other, 1e-14)
 
