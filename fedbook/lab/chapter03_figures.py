@@ -124,7 +124,7 @@ def draw_broken(ax: Axes, broken: Broken) -> str:
         first = next((float(s) for s, v in zip(broken.sizes, share, strict=True) if v >= 0.5), None)
         told = "" if first is None else f", half of them from s = {first:.2g} on"
         parts.append(f"{label} breaks up to {100 * float(share.max()):.3g} % of the matrices{told}")
-    ax.set(xlabel="size $s$ of the noise (1: as large as the mean eigenvalue)", ylabel="no longer positive definite, %")
+    ax.set(xlabel="noise $s$ / mean eigenvalue", ylabel="no longer positive definite, %")
     ax.set_ylim(-4, 104)
     ax.legend(loc="center left")
     return f"{parts[0].capitalize()}; {parts[1]}."
