@@ -11,6 +11,7 @@ from fedbook.geometry.euclidean import Euclidean
 from fedbook.geometry.hyperboloid import Hyperboloid
 from fedbook.geometry.manifold import Manifold
 from fedbook.geometry.means import ambient_mean, frechet_mean, tangent_mean
+from fedbook.geometry.reach import stepped, within_range
 from fedbook.geometry.spd import SPD
 from fedbook.geometry.sphere import Sphere
 
@@ -22,5 +23,7 @@ __all__ = [
     "Sphere",
     "ambient_mean",
     "frechet_mean",
+    "stepped",
     "tangent_mean",
+    "within_range",
 ]

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from fedbook import arguments
-from fedbook.geometry import Sphere
+from fedbook.geometry import Sphere, within_range
 from fedbook.geometry.manifold import Manifold
 
 Records = Mapping[str, Tensor]  # name -> [R, n, ...]
@@ -165,28 +165,3 @@ def descend(
             break
         x = manifold.nearest(manifold.exp(x, -lr * g))
     return x, manifold.norm(x, loss.clipped_mean(x, records, weights, float("inf")))
-
-
-def stepped(manifold: Manifold, x: Tensor, u: Tensor) -> Tensor:
-    """Exp_x(u), or x where that lies beyond what float64 can work with: noise on SPD and the hyperboloid runs away.
-
-    Decided by the noisy step alone, so it costs no privacy. Shapes: ``x``, ``u`` [R, *point].
-    """
-    new = manifold.exp(x, u)
-    if manifold.curvature[0] >= 0:
-        return new
-    return torch.where(within_range(manifold, new).view(-1, *[1] * manifold.point_ndim), new, x)
-
-
-def within_range(manifold: Manifold, x: Tensor) -> Tensor:
-    """[...] whether float64 can work at the points x [..., *point], also with another such point.
-
-    SPD: positive definite, with a condition below 1e7 (seen from each other, 1e14). Hyperboloid: a time coordinate
-    below 1e7, about 17 from the origin.
-    """
-    finite = x.isfinite().flatten(-manifold.point_ndim).all(-1)
-    if manifold.point_ndim == 2:
-        eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
-        values = torch.linalg.eigvalsh(torch.where(finite[..., None, None], x, eye))
-        return finite & (values[..., 0] > 1e-7 * values[..., -1])
-    return finite & (x[..., 0].abs() < 1e7)

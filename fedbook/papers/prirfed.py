@@ -28,9 +28,9 @@ from fedbook.federation.exchange import Exchange, Local, Reply, Round, weighted_
 from fedbook.federation.loop import Rounds, Turn, no_setup
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree
-from fedbook.geometry import ambient_mean, frechet_mean, tangent_mean
+from fedbook.geometry import ambient_mean, frechet_mean, stepped, tangent_mean
 from fedbook.learning.manifold_problems import PROBLEMS, ManifoldProblem, ManifoldSettings, manifold_problem
-from fedbook.learning.riemannian import RecordLoss, Records, stepped
+from fedbook.learning.riemannian import RecordLoss, Records
 from fedbook.privacy import local_call
 from fedbook.privacy.participation import Guarantee, run_guarantee
 from fedbook.privacy.release import Release

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from fedbook.federation import Federation, Rounds, run
-from fedbook.geometry import SPD, Euclidean, Hyperboloid, Sphere, frechet_mean, tangent_mean
-from fedbook.learning.riemannian import Eigenvector, RecordLoss, SquaredDistance, stepped, within_range
+from fedbook.geometry import SPD, Euclidean, Hyperboloid, Sphere, frechet_mean, stepped, tangent_mean, within_range
+from fedbook.learning.riemannian import Eigenvector, RecordLoss, SquaredDistance
 from fedbook.papers.prirfed import METHODS, Config, PriRFed, rsgd, rsvrg
 from fedbook.partition import Partition
 from fedbook.privacy.gaussian import exact_epsilon
