@@ -29,7 +29,8 @@ class Paper:
     problem, settings, seeds, device, **options) -> Rounds``. ``fits``: by problem, the settings that it changes after
     the profile (it has fewer images than the profile asks for).
     ``delta``: at which privacy is reported. ``metric`` is compared and tuned; ``larger_is_better`` says which way;
-    a comparison keeps it and ``curves`` by round.
+    a comparison keeps it and ``curves`` by round ("bytes": all that crossed so far, up and down). ``as_published``: by
+    problem, what the profile "paper" sets there last (other papers publish one set of sizes for all their problems).
     """
 
     name: str
@@ -44,6 +45,7 @@ class Paper:
     larger_is_better: bool = True
     curves: tuple[str, ...] = ()
     fits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    as_published: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def defaults(self) -> dict[str, Any]:
         """All settings by name with their default values."""
@@ -64,8 +66,10 @@ class Plan:
 
     def settings(self) -> dict[str, Any]:
         """Defaults, changed by the profile, by what fits the problem, by ``changes``."""
-        fits = self.paper.fits.get(self.problem, {})
-        return self.paper.defaults() | dict(self.paper.profiles[self.profile]) | dict(fits) | dict(self.changes)
+        fits = dict(self.paper.fits.get(self.problem, {}))
+        if self.profile == "paper":
+            fits |= self.paper.as_published.get(self.problem, {})
+        return self.paper.defaults() | dict(self.paper.profiles[self.profile]) | fits | dict(self.changes)
 
     def rounds(self, **options: Any) -> Rounds:
         """The run, ready to start."""
@@ -270,6 +274,10 @@ def _curve(rounds: Rounds, *metrics: str) -> dict[str, list]:
             continue  # not every problem has it
         evaluated, values = rounds.history.values(metric)
         found |= {"round": evaluated.tolist(), metric: [[_digits(v) for v in row] for row in values.tolist()]}
+    if "bytes" in metrics:
+        crossed = [[u + d for u, d in zip(r.bytes_up, r.bytes_down, strict=True)] for r in rounds.history]
+        so_far = torch.tensor(crossed, dtype=torch.int64).cumsum(0)  # [rounds, S]
+        found["bytes"] = so_far[[t - 1 for t in found["round"]]].T.tolist()
     return found
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -44,9 +42,10 @@ THINGS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """A labelled image dataset, training and test part.
+    """A labelled dataset, training and test part: of images, or of other samples of one shape.
 
-    Shapes: ``train_x`` and ``test_x`` ``[N, C, H, W]`` (float32 in [0, 1], or uint8 as stored);
+    Shapes: ``train_x`` and ``test_x`` ``[N, C, H, W]`` (float32 in [0, 1], or uint8 as stored), of several views
+    ``[N, V, C, H, W]``; time series ``[N, T, D]`` and tables ``[N, D]`` (float32);
     ``train_y`` and ``test_y`` int64 ``[N]``, indices into ``classes``; ``train_writer`` and ``test_writer`` int64
     ``[N]``, indices into ``writers``: whose image it is (None where nobody knows).
     """
@@ -70,7 +69,7 @@ def digits(root: Root = None, dtype: torch.dtype = torch.float32) -> Images:
     order of scikit-learn. ``root`` is not used: the digits come with scikit-learn.
     Raises: TypeError, ValueError (``dtype``).
     """
-    _check_dtype(dtype)
+    check_dtype(dtype)
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
@@ -80,7 +79,7 @@ def digits(root: Root = None, dtype: torch.dtype = torch.float32) -> Images:
         rows = np.flatnonzero(y == label)
         keys = stream(0, "digits", client=label).bit_generator.random_raw(len(rows))
         test[rows[np.argsort(keys, kind="stable")[: round(len(rows) / 5)]]] = True
-    return _images("digits", x[~test], y[~test], x[test], y[test], NUMERALS, dtype, top=16)
+    return as_images("digits", x[~test], y[~test], x[test], y[test], NUMERALS, dtype, top=16)
 
 
 def mnist(root: Root = None, dtype: torch.dtype = torch.float32) -> Images:
@@ -88,9 +87,9 @@ def mnist(root: Root = None, dtype: torch.dtype = torch.float32) -> Images:
 
     Raises: DataNotFound, BrokenFile, TypeError, ValueError.
     """
-    _check_dtype(dtype)
+    check_dtype(dtype)
     folder = _find(sources.MNIST, root) / "mnist"
-    return _images("mnist", *_four(folder, 60_000, 10_000), NUMERALS, dtype)
+    return as_images("mnist", *_four(folder, 60_000, 10_000), NUMERALS, dtype)
 
 
 def fashion_mnist(root: Root = None, dtype: torch.dtype = torch.float32, size: str = "subset") -> Images:
@@ -100,10 +99,10 @@ def fashion_mnist(root: Root = None, dtype: torch.dtype = torch.float32, size: s
     files where only those are found (the same rows). ``size="full"``: 60,000 + 10,000, to be fetched.
     Raises: DataNotFound, BrokenFile, TypeError, ValueError.
     """
-    _check_dtype(dtype)
+    check_dtype(dtype)
     if arguments.one_of("size", size, ("subset", "full")) == "full":
         folder = _find(sources.FASHION_MNIST, root) / "fashion-mnist"
-        return _images("fashion_mnist", *_four(folder, 60_000, 10_000), CLOTHES, dtype)
+        return as_images("fashion_mnist", *_four(folder, 60_000, 10_000), CLOTHES, dtype)
     try:
         folder = _find(sources.FASHION_MNIST_SUBSET, root) / "fashion-mnist" / "subset"
     except DataNotFound as absent:
@@ -116,7 +115,7 @@ def fashion_mnist(root: Root = None, dtype: torch.dtype = torch.float32, size: s
         arrays = train_x[train], train_y[train], test_x[test], test_y[test]
     else:
         arrays = _four(folder, 20_000, 5_000)
-    return _images("fashion_mnist", *arrays, CLOTHES, dtype)
+    return as_images("fashion_mnist", *arrays, CLOTHES, dtype)
 
 
 def cifar10(root: Root = None, dtype: torch.dtype = torch.float32) -> Images:
@@ -125,7 +124,7 @@ def cifar10(root: Root = None, dtype: torch.dtype = torch.float32) -> Images:
     Does not ship. The files are pickles and are read without running them (``fedbook.data.python_batches``).
     Raises: DataNotFound, BrokenFile, TypeError, ValueError.
     """
-    _check_dtype(dtype)
+    check_dtype(dtype)
     folder = _find(sources.CIFAR10, root) / "cifar-10-batches-py"
     meta = read_plain_pickle(folder / "batches.meta", max_bytes=4_096, max_steps=200)
     if meta.get("label_names") not in ([name.encode() for name in THINGS], list(THINGS)):
@@ -135,7 +134,7 @@ def cifar10(root: Root = None, dtype: torch.dtype = torch.float32) -> Images:
     train_x = np.concatenate([batch["data"] for batch in train]).reshape(-1, 3, 32, 32)
     train_y = np.concatenate([batch["labels"] for batch in train])
     test_x = test["data"].reshape(-1, 3, 32, 32).copy()  # a copy, because the file's bytes are read-only
-    return _images("cifar10", train_x, train_y, test_x, test["labels"], THINGS, dtype)
+    return as_images("cifar10", train_x, train_y, test_x, test["labels"], THINGS, dtype)
 
 
 def emnist(root: Root = None, dtype: torch.dtype = torch.float32, split: str = "balanced") -> Images:
@@ -146,11 +145,11 @@ def emnist(root: Root = None, dtype: torch.dtype = torch.float32, split: str = "
     40,000) or "mnist" (10, 60,000 + 10,000). Bytes an image: 784 as uint8, 3,136 as float32.
     Raises: DataNotFound, BrokenFile, TypeError, ValueError.
     """
-    _check_dtype(dtype)
+    check_dtype(dtype)
     arguments.one_of("split", split, SPLITS)
     paths = tuple(f"{sources.EMNIST.unpacked_in}/gzip/{name}" for name in file_names(split))
     folder = (find("emnist", paths, sources.EMNIST.remedy, root) / paths[0]).parent
-    return _images("emnist", *read_split(folder, split), SPLITS[split].classes, dtype)
+    return as_images("emnist", *read_split(folder, split), SPLITS[split].classes, dtype)
 
 
 def femnist(root: Root = None, dtype: torch.dtype = torch.float32, characters: str = "all") -> Images:
@@ -162,7 +161,7 @@ def femnist(root: Root = None, dtype: torch.dtype = torch.float32, characters: s
     image of each writer but one twice.)
     Raises: DataNotFound, BrokenFile, TypeError, ValueError.
     """
-    _check_dtype(dtype)
+    check_dtype(dtype)
     top = 10 if arguments.one_of("characters", characters, ("all", "digits")) == "digits" else 62
     folder = _find(sources.FEMNIST, root)
     parts = []
@@ -172,7 +171,7 @@ def femnist(root: Root = None, dtype: torch.dtype = torch.float32, characters: s
         parts += [x[kept], y[kept], writer[kept]]
     train_x, train_y, train_writer, test_x, test_y, test_writer = parts
     writers, index = np.unique(np.concatenate([train_writer, test_writer]), return_inverse=True)
-    images = _images("femnist", train_x, train_y, test_x, test_y, CHARACTERS[:top], dtype)
+    images = as_images("femnist", train_x, train_y, test_x, test_y, CHARACTERS[:top], dtype)
     owners = torch.from_numpy(index.astype(np.int64)).split([len(train_y), len(test_y)])
     return replace(images, train_writer=owners[0], test_writer=owners[1], writers=tuple(writers.tolist()))
 
@@ -183,38 +182,9 @@ def pathmnist(root: Root = None, dtype: torch.dtype = torch.float32) -> Images:
     Does not ship. The test images come from another clinic. The publisher's 10,004 validation images are left out.
     Raises: DataNotFound, BrokenFile, TypeError, ValueError.
     """
-    _check_dtype(dtype)
+    check_dtype(dtype)
     folder = _find(sources.PATHMNIST, root)
-    return _images("pathmnist", *read_pathmnist(folder / sources.PATHMNIST.paths[0]), TISSUES, dtype)
-
-
-LOADERS: dict[str, Callable[..., Images]] = {
-    "digits": digits,
-    "mnist": mnist,
-    "fashion_mnist": fashion_mnist,
-    "cifar10": cifar10,
-    "emnist": emnist,
-    "femnist": femnist,
-    "pathmnist": pathmnist,
-}
-
-
-def names() -> tuple[str, ...]:
-    """The names that ``load`` knows."""
-    return tuple(LOADERS)
-
-
-def load(name: str, **options: Any) -> Images:
-    """The dataset of that name; ``options`` are its loader's (``root``, ``dtype``, ``size`` ...).
-
-    Raises: TypeError, ValueError (name, options: with what is allowed); DataNotFound, BrokenFile.
-    """
-    loader = LOADERS[arguments.one_of("name", name, LOADERS)]
-    allowed = list(inspect.signature(loader).parameters)
-    for option in options:
-        if option not in allowed:
-            raise TypeError(f"options: got {option!r} for dataset {name!r}; allowed is one of {', '.join(allowed)}")
-    return loader(**options)
+    return as_images("pathmnist", *read_pathmnist(folder / sources.PATHMNIST.paths[0]), TISSUES, dtype)
 
 
 def _find(source: sources.Source, root: Root) -> Path:
@@ -233,7 +203,7 @@ def _four(folder: Path, train: int, test: int) -> tuple[np.ndarray, np.ndarray, 
     return tuple(arrays)
 
 
-def _images(
+def as_images(
     name: str,
     train_x: np.ndarray,
     train_y: np.ndarray,
@@ -253,7 +223,7 @@ def _images(
     return Images(name, pixels(train_x), labels(train_y), pixels(test_x), labels(test_y), classes)
 
 
-def _check_dtype(dtype: Any) -> None:
+def check_dtype(dtype: Any) -> None:
     allowed = "torch.float32 (values in [0, 1]) or torch.uint8 (values as stored)"
     if not isinstance(dtype, torch.dtype):
         raise arguments.wrong(TypeError, "dtype", dtype, allowed)

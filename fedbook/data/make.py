@@ -1,8 +1,9 @@
-"""Makes the data that ship: ``python -m fedbook.data.make`` and then one of
+"""Makes the data that ship, and one that may not: ``python -m fedbook.data.make`` and then one of
 
     fashion_mnist SOURCE_DIR OUT_DIR
     wordnet_mammals SOURCE_DIR OUT_DIR
     wordnet_embedding DIR                 trains, for about half a minute
+    mimic3 BENCHMARK_DIR OUT_DIR          does not ship: of your own copy, for yourself
     sums DATA_DIR
 
 The subset of Fashion-MNIST is a function of the full public files alone: which rows are kept follows from a keyed
@@ -20,6 +21,7 @@ from pathlib import Path
 from fedbook.data.errors import BrokenFile
 from fedbook.data.idx import read_idx, write_idx
 from fedbook.data.lines import write_lines
+from fedbook.data.mimic_benchmark import mimic3_from_benchmark
 from fedbook.data.sources import MNIST_FILES
 from fedbook.data.subset import SPLITS, subset_rows
 from fedbook.data.wordnet import (
@@ -109,6 +111,8 @@ def main(words: list[str]) -> int:
         made = makers[words[0]](words[1], words[2])
     elif len(words) == 2 and words[0] == "wordnet_embedding":
         made = (make_wordnet_embedding(words[1]),)
+    elif len(words) == 3 and words[0] == "mimic3":
+        made = (mimic3_from_benchmark(words[1], words[2]),)
     for path in made:
         print(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path}")
     if made:

@@ -2,7 +2,7 @@
 
 ``numpy.load`` would unpickle arrays of objects where it is told to, and reserves what a header promises. Here names,
 shapes and types of all arrays are known beforehand. Nothing else may lie in the file; the text of a header is matched
-and never evaluated; what is reserved follows from the expected shapes alone; and no more is unpacked than these need
+and never evaluated; what is reserved is bounded by the expected shapes alone; and no more is unpacked than these need
 and one byte to see that nothing follows.
 
 Source: the description of the format in NumPy's documentation (``numpy.lib.format``).
@@ -35,15 +35,31 @@ TEXT = re.compile(
 
 
 class Expected(NamedTuple):
-    """What an array has to be. ``kinds``: the types allowed, as a header spells them (``"|u1"``: unsigned bytes)."""
+    """What an array has to be. ``shape``: the size of each axis, or the ``range`` of sizes allowed there.
 
-    shape: tuple[int, ...]
+    ``kinds``: the types allowed, as a header spells them (``"|u1"``: unsigned bytes).
+    """
+
+    shape: tuple[int | range, ...]
     kinds: tuple[str, ...] = ("|u1",)
 
     @property
     def bytes(self) -> int:
         """The most bytes that the array's content takes."""
-        return math.prod(self.shape) * max(np.dtype(kind).itemsize for kind in self.kinds)
+        most = math.prod(size[-1] if isinstance(size, range) else size for size in self.shape)
+        return most * max(np.dtype(kind).itemsize for kind in self.kinds)
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether an array may have this shape."""
+        if len(shape) != len(self.shape):
+            return False
+        pairs = zip(shape, self.shape, strict=True)
+        return all(size in (allowed if isinstance(allowed, range) else (allowed,)) for size, allowed in pairs)
+
+    def shape_text(self) -> str:
+        """The shape for people: ``[1 to 9, 28, 28]``."""
+        sizes = (f"{s[0]} to {s[-1]}" if isinstance(s, range) else str(s) for s in self.shape)
+        return f"[{', '.join(sizes)}]"
 
 
 def read_npz(
@@ -102,9 +118,9 @@ def _array(path: Path, packed: zipfile.ZipFile, entry: zipfile.ZipInfo, expected
         kind, columns_first, shape = _header(path, name, stream)
         if kind not in expected.kinds:
             raise BrokenFile(path, f"refused: {name} is of type {kind!r}; allowed is {', '.join(expected.kinds)}")
-        if shape != expected.shape:
-            raise BrokenFile(path, f"{name} has shape {list(shape)}; expected is {list(expected.shape)}")
-        array = np.empty(math.prod(shape), kind)  # as large as expected, whatever the file says
+        if not expected.fits(shape):
+            raise BrokenFile(path, f"{name} has shape {list(shape)}; expected is {expected.shape_text()}")
+        array = np.empty(math.prod(shape), kind)  # never larger than expected, whatever the file says
         content, done = memoryview(array).cast("B"), 0
         while piece := stream.read(min(CHUNK, len(content) - done) or 1):
             if done == len(content):
@@ -141,7 +157,8 @@ def _checked(expected: Mapping[str, Expected]) -> dict[str, Expected]:
         if not isinstance(name, str) or not isinstance(array, Expected):
             raise arguments.wrong(TypeError, "expected", expected, allowed)
         for size in array.shape:
-            arguments.integer(f"expected[{name!r}].shape", size, 0)
+            if not isinstance(size, range) or not size:
+                arguments.integer(f"expected[{name!r}].shape", size, 0)
         if not array.kinds or any(np.dtype(kind).kind not in "biuf" for kind in array.kinds):
             raise arguments.wrong(ValueError, f"expected[{name!r}].kinds", array.kinds, "types of plain numbers")
     return dict(expected)

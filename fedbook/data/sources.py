@@ -40,8 +40,9 @@ class Source:
     """A dataset and how to come by it.
 
     ``access``: ``"public"`` (fetched from ``urls``, or from the ``archive`` that holds all ``files``), ``"derived"``
-    (made from another dataset), ``"bundled"`` (comes with a Python package), ``"manual"`` (``instructions`` say what a
-    person has to do: the publisher asks for an account or an agreement, or nobody publishes the file but the book).
+    (made from another dataset), ``"bundled"`` (comes with a Python package or is computed), ``"manual"``
+    (``instructions`` say what a person has to do: the publisher asks for an account or an agreement, or nobody
+    publishes the file but the book).
     ``ignored``: what else lies in the archive and is not kept. ``part_limit``: the most bytes of one of its files.
     ``unpacked_in``: the folder, relative to the data root, that the archive's names start from.
     """
@@ -273,6 +274,72 @@ PATHMNIST = Source(
     "Stained tissue of the colon, 9 kinds: 89,996 + 10,004 + 7,180 colour images of 28x28 (MedMNIST v2).",
 )
 
+BREAST_CANCER = Source(
+    "breast_cancer",
+    (),
+    "CC BY 4.0 (UCI Breast Cancer Wisconsin (Diagnostic), W. Wolberg, O. Mangasarian, N. Street and W. Street)",
+    "569 tumours, 30 features each; they come with scikit-learn, there is nothing to fetch.",
+    access="bundled",
+)
+
+_MADE_HERE = "it is made on your machine when it is loaded, there is nothing to fetch."
+SOLIDS = Source(
+    "solids",
+    (),
+    "that of the book",
+    f"SYNTHETIC: simple solids from several sides, a stand-in for ModelNet10; {_MADE_HERE}",
+    access="bundled",
+)
+TIME_SERIES = Source(
+    "time_series",
+    (),
+    "that of the book",
+    f"SYNTHETIC: made-up patients, a stand-in for MIMIC-III's in-hospital mortality; {_MADE_HERE}",
+    access="bundled",
+)
+
+# The addresses are those that other projects name for the same pictures: not tried.
+MODELNET10 = Source(
+    "modelnet10",
+    (DataFile("modelnet10/*/train/*.png"), DataFile("modelnet10/*/test/*.png")),
+    "none stated for the views; the objects (Z. Wu et al., 3D ShapeNets, 2015) are for academic use",
+    "CAD objects of ten kinds, twelve views each (H. Su et al., Multi-view Convolutional Neural Networks, 2015).",
+    access="manual",
+    instructions=(
+        "The views of ModelNet40, of which ModelNet10 is a part, are at "
+        "http://maxwell.cs.umass.edu/mvcnn-data/modelnet40v1png.tar; unpacked, they have a folder for each class, "
+        "in it train and test, and in these the pictures, twelve an object: bathtub/train/bathtub_0001_001.png to "
+        "bathtub_0001_012.png."
+    ),
+)
+
+MIMIC3 = Source(
+    "mimic3",
+    (DataFile("mimic3/mimic3_ihm.npz"),),
+    "PhysioNet Credentialed Health Data License: nobody may pass the data on",
+    "In-hospital mortality from the first 48 hours in intensive care (MIMIC-III; benchmark of H. Harutyunyan et al., "
+    "Multitask learning and benchmarking with clinical time series data, 2019).",
+    access="manual",
+    instructions=(
+        "MIMIC-III 1.4 is at https://physionet.org/content/mimiciii/1.4/ for whoever has an account, a course and a "
+        "signed agreement. Then, in a clone of https://github.com/YerevaNN/mimic3-benchmarks, follow its README up to "
+        "the in-hospital mortality task and its split for validation, and run python -m fedbook.data.make mimic3 "
+        "data/in-hospital-mortality OUT_DIR, which makes mimic3_ihm.npz."
+    ),
+)
+
+IMAGENET100 = Source(
+    "imagenet100",
+    (DataFile("imagenet/train/*/*.JPEG"), DataFile("imagenet/val/*/*.JPEG")),
+    "ImageNet's terms of access: research and education, no commerce",
+    "A hundred classes of ILSVRC 2012 (O. Russakovsky et al., 2015), about 126,000 training images.",
+    access="manual",
+    instructions=(
+        "ILSVRC 2012 is at https://image-net.org/download.php for whoever has an account. Unpack the training images "
+        "to a folder for each class (n01440764 ...), and sort the validation images into folders of the same names."
+    ),
+)
+
 _REMAKE = "It ships with the book: take it from the data/ of the book's repository."
 WORDNET_MAMMALS = Source(
     "wordnet_mammals",
@@ -313,6 +380,7 @@ SOURCES = {
     source.name: source
     for source in (
         *(DIGITS, MNIST, FASHION_MNIST, FASHION_MNIST_SUBSET, CIFAR10, EMNIST, FEMNIST, PATHMNIST),
+        *(BREAST_CANCER, SOLIDS, TIME_SERIES, MODELNET10, MIMIC3, IMAGENET100),
         *(WORDNET_MAMMALS, WORDNET_EMBEDDING),
     )
 }

@@ -1,4 +1,4 @@
-"""Judging what was learned: accuracy, nearest neighbours, a linear probe, the spread of a representation.
+"""Judging what was learned: accuracy, F1, nearest neighbours, a linear probe, the spread of a representation.
 
 Everything stays on the device of its inputs; one number comes back at the end, not one a batch.
 """
@@ -16,7 +16,7 @@ from fedbook.learning.features import check_classes
 from fedbook.learning.neighbours import knn_predict
 from fedbook.learning.probe import Probe, few_labels, linear_probe
 
-__all__ = ["Probe", "accuracy", "effective_rank", "few_labels", "knn_predict", "linear_probe", "second_moment"]
+__all__ = ["Probe", "accuracy", "effective_rank", "f1", "few_labels", "knn_predict", "linear_probe", "second_moment"]
 
 
 @torch.no_grad()
@@ -50,6 +50,30 @@ def accuracy(predict: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, batch: i
         raise ValueError("predict: returned NaN scores; allowed are numbers")
     check_classes("y", y, num_classes)
     return int(hits) / len(y)
+
+
+def f1(predicted: Tensor, truth: Tensor) -> Tensor:
+    """The harmonic mean of precision and recall of class 1, in [0, 1]: 2 TP / (2 TP + FP + FN).
+
+    TP, FP, FN: true positives, false positives, false negatives. Without any positive, predicted or true, the quotient
+    is 0 / 0, and 0 by convention (scikit-learn's default too).
+    Shapes: ``predicted`` [..., N], ``truth`` of the same shape or of its last axes, at least [N]; booleans or the
+    integers 0 and 1 -> [...] float64.
+    Raises: TypeError, ValueError (another class, shapes that do not fit, no sample).
+    Source: van Rijsbergen, Information Retrieval (1979), chapter 7: 1 - E with equal weights.
+    """
+    for name, x in (("predicted", predicted), ("truth", truth)):
+        if arguments.tensor(name, x).dtype.is_floating_point or x.dtype.is_complex:
+            raise arguments.wrong(TypeError, name, x, "booleans or integers 0 and 1")
+        if bool(((x != 0) & (x != 1)).any()):
+            raise ValueError(f"{name}: got classes from {int(x.min())} to {int(x.max())}; allowed are 0 and 1")
+    if truth.ndim == 0 or truth.numel() == 0 or predicted.shape[max(predicted.ndim - truth.ndim, 0) :] != truth.shape:
+        shapes = f"{tuple(predicted.shape)} and {tuple(truth.shape)}"
+        raise ValueError(f"predicted and truth: got shapes {shapes}; allowed is [..., N], N above 0, and its last axes")
+    predicted, truth = predicted.bool(), truth.bool()
+    hits = (predicted & truth).sum(-1).double()
+    positives = predicted.sum(-1) + truth.sum(-1)  # 2 TP + FP + FN
+    return 2 * hits / positives.clamp(min=1)
 
 
 def second_moment(features: Tensor, centred: bool = False) -> Tensor:

@@ -24,21 +24,46 @@ Builder = Callable[[int, int, int, int], nn.Sequential]  # channels, height, wid
 
 
 @dataclass(frozen=True)
-class Model:
-    """A network as a function: ``apply(parameters, x) -> logits``.
+class Network:
+    """A network without state as a function: ``apply(parameters, x)``.
+
+    ``module`` only says how it is computed and what its parameters are called; ``build`` makes a fresh one.
+    """
+
+    kind: str
+    module: nn.Module
+    build: Callable[[], nn.Module]
+
+    def apply(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """What the network makes of ``x`` under ``parameters``."""
+        return functional_call(self.module, dict(parameters), (x,))
+
+    def init(self, rng: np.random.Generator, dtype: torch.dtype = torch.float32) -> Parameters:
+        """Fresh parameters by the module's own initialisation, keyed by ``rng``. Raises: TypeError."""
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            raise arguments.wrong(TypeError, "dtype", dtype, "a floating-point dtype of PyTorch")
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(torch_seed(rng))  # torch.manual_seed would touch the GPU's too
+            module = self.build()
+        return {name: p.detach().to(dtype) for name, p in module.named_parameters()}
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return sum(p.numel() for p in self.module.parameters())
+
+
+@dataclass(frozen=True)
+class Model(Network):
+    """A network of which ``apply(parameters, x)`` are the logits.
 
     Its last layer, a linear one, is the *head*; what comes before is the *body*:
     ``apply({**body, **head}, x) == classify(head, features(body, x))``.
     Shapes: x [B, C, H, W] to features [B, D] to logits [B, classes].
     """
 
-    kind: str
     module: nn.Sequential
     build: Callable[[], nn.Sequential]
-
-    def apply(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """The logits of ``x`` under ``parameters``."""
-        return functional_call(self.module, dict(parameters), (x,))
 
     def features(self, body: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """What the last layer gets to see of ``x``; only the parameters of the body are used."""
@@ -61,20 +86,6 @@ class Model:
         """``parameters`` as (body, head). Raises: KeyError (a parameter of the head is missing)."""
         head = {name: parameters[name] for name in self.head_names}
         return {name: p for name, p in parameters.items() if name not in head}, head
-
-    def init(self, rng: np.random.Generator, dtype: torch.dtype = torch.float32) -> Parameters:
-        """Fresh parameters by PyTorch's default initialisation, keyed by ``rng``. Raises: TypeError."""
-        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-            raise arguments.wrong(TypeError, "dtype", dtype, "a floating-point dtype of PyTorch")
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(torch_seed(rng))  # torch.manual_seed would touch the GPU's too
-            module = self.build()
-        return {name: p.detach().to(dtype) for name, p in module.named_parameters()}
-
-    @property
-    def size(self) -> int:
-        """Number of parameters."""
-        return sum(p.numel() for p in self.module.parameters())
 
 
 def _dense(*widths: int) -> Builder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -148,17 +148,9 @@ def image_problem(
     """
     settings = settings or ImageSettings()
     images = data.load(name, dtype=torch.uint8, **({} if name == "digits" else {"root": root}))
-    train, test = (images.train_x, images.train_y), (images.test_x, images.test_y)
     if not isinstance(settings, ImageSettings):
         raise arguments.wrong(TypeError, "settings", settings, "ImageSettings")
-    test_samples = settings.test_samples
-    if settings.judge == "validation":
-        order = torch.from_numpy(stream(0, "validation").permutation(len(train[1])))
-        held = len(order) // 10
-        test, train = tuple(v[order[:held]] for v in train), tuple(v[order[held:]] for v in train)
-        test_samples = min(test_samples, held)  # it was said of the test images; these are fewer
-    x, y = subset(*train, settings.train_samples, "train")
-    test_x, test_y = subset(*test, test_samples, "test")
+    (x, y), (test_x, test_y) = judged(images, settings)
     mean, deviation = pixel_moments(x)
     x, test_x = x.to(dtype), test_x.to(dtype)
     options = {key: getattr(settings, key) for key in OPTIONS[settings.partition]}
@@ -176,6 +168,21 @@ def image_problem(
         partitions=splits,
         model=net,
     )
+
+
+def judged(samples: Any, settings: Any) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """What is trained on and what is judged on: as many as ``settings`` ask for, the test samples or held-out ones.
+
+    ``samples``: train_x, train_y, test_x, test_y. ``settings``: train_samples, test_samples, judge.
+    """
+    train, test = (samples.train_x, samples.train_y), (samples.test_x, samples.test_y)
+    test_samples = settings.test_samples
+    if settings.judge == "validation":
+        order = torch.from_numpy(stream(0, "validation").permutation(len(train[1])))
+        held = len(order) // 10
+        test, train = tuple(v[order[:held]] for v in train), tuple(v[order[held:]] for v in train)
+        test_samples = min(test_samples, held)  # it was said of the test samples; these are fewer
+    return subset(*train, settings.train_samples, "train"), subset(*test, test_samples, "test")
 
 
 def pixel_moments(pixels: Tensor) -> tuple[float, float]:

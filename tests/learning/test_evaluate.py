@@ -1,4 +1,4 @@
-"""Accuracy, neighbours, probes and ranks against scikit-learn and against plain loops."""
+"""Accuracy, F1, neighbours, probes and ranks against scikit-learn and against plain loops."""
 
 import math
 import warnings
@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
 
@@ -60,6 +61,53 @@ def test_accuracy_refuses_what_it_cannot_judge():
     ):
         with pytest.raises((TypeError, ValueError), match=words):
             e.accuracy(predict, a, b, batch)
+
+
+# F1 ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@settings(max_examples=40)
+@given(st.integers(1, 40), st.sampled_from([0.0, 0.1, 0.5, 1.0]), st.sampled_from([0.0, 0.2, 1.0]), st.integers(0, 99))
+def test_f1_is_scikit_learn_s(device, count, share, positive, seed):
+    rng = np.random.default_rng(seed)
+    predicted = torch.from_numpy((rng.random((2, 3, count)) < share).astype(np.int64)).to(device)
+    truth = torch.from_numpy((rng.random((2, 3, count)) < positive).astype(np.uint8)).to(device)
+    found, shared = e.f1(predicted, truth), e.f1(predicted.bool(), truth[0, 1])
+    assert found.shape == shared.shape == (2, 3) and found.dtype == torch.float64 and found.device == truth.device
+    for i, j in np.ndindex(2, 3):
+        for ours, known in ((found, truth[i, j]), (shared, truth[0, 1])):
+            theirs = f1_score(known.cpu(), predicted[i, j].cpu(), zero_division=0)
+            assert math.isclose(float(ours[i, j]), theirs, rel_tol=1e-12, abs_tol=0)
+
+
+def test_f1_by_hand():
+    truth = torch.tensor([1, 1, 1, 0, 0, 0, 0, 0])
+    guess = torch.tensor([1, 1, 0, 1, 0, 0, 0, 0])  # precision 2/3, recall 2/3
+    assert math.isclose(float(e.f1(guess, truth)), 2 / 3)
+    assert float(e.f1(truth, truth)) == 1 and float(e.f1(1 - truth, truth)) == 0
+    assert float(e.f1(truth * 0, truth)) == 0 and float(e.f1(truth * 0, truth * 0)) == 0
+    assert e.f1(truth[None, :0].new_zeros(0, 8), truth).shape == (0,)
+
+
+def test_f1_refuses_what_it_cannot_judge():
+    truth = torch.tensor([0, 1, 1])
+    for predicted, known, words in (
+        (truth.double(), truth, "predicted: got"),
+        (truth, truth.double() * NAN, "truth: got"),
+        (None, truth, "predicted: got"),
+        (truth, "x", "truth: got"),
+        (truth + 1, truth, "predicted: got classes from 1 to 2"),
+        (truth, truth - 1, "truth: got classes from -1 to 0"),
+        (truth[:2], truth, "predicted and truth: got shapes"),
+        (truth, truth[None], "predicted and truth: got shapes"),
+        (truth[:1], truth, "predicted and truth: got shapes"),
+        (truth[:0], truth[:0], "predicted and truth: got shapes"),
+        (truth[0], truth[0], "predicted and truth: got shapes"),
+        (torch.stack([truth, truth], 1), truth, "predicted and truth: got shapes"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=f"^{words}"):
+            e.f1(predicted, known)
 
 
 # nearest neighbours -----------------------------------------------------------------------------

@@ -1,0 +1,153 @@
+"""What the compressors share: checks of a batch of messages, their seeds and dithers, and the range of a message."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbook import arguments
+
+DITHER, OWN_RANGE = 1, 4  # flags in the header that both quantisers know
+Scale = float | Tensor  # one number for all messages, or one for each: [R, 1, 1]
+
+
+def checked(x: Tensor, rngs: list[np.random.Generator], kind: str = "float") -> Tensor:
+    """R messages and their generators, or an error that says what is wrong; NaN is looked for elsewhere.
+
+    Shapes: ``x`` [R, B, P]. Raises: TypeError, ValueError.
+    """
+    _sized("x", x, kind)
+    if not isinstance(rngs, list | tuple) or not all(isinstance(rng, np.random.Generator) for rng in rngs):
+        raise arguments.wrong(TypeError, "rngs", rngs, "a list of NumPy generators")
+    if len(rngs) != len(x):
+        raise arguments.wrong(ValueError, "rngs", len(rngs), f"one generator for each of the {len(x)} rows of x")
+    return x.detach()
+
+
+def checked_form(like: Tensor, kind: str = "float") -> tuple[int, int, int]:
+    """The form [R, B, P] of what is decoded. Raises: TypeError, ValueError."""
+    _sized("like", like, kind)
+    return tuple(like.shape)
+
+
+def _sized(name: str, x: Tensor, kind: str) -> None:
+    arguments.tensor(name, x, ndim=3, kind=kind, finite=False)
+    if 0 in x.shape[1:]:
+        raise arguments.wrong(ValueError, name, x, "a tensor [R, B, P] with B and P of at least 1")
+
+
+def working_dtype(dtype: torch.dtype, steps: np.ndarray) -> torch.dtype:
+    """The dtype to calculate in, given the steps [R] of the quantiser: float64 for float64 and for steps of extreme
+    size, whose multiples or inverse float32 does not hold; otherwise float32.
+    """
+    extreme = len(steps) and (float(steps.max()) > 1e30 or bool(((steps < 1e-30) & (steps > 0)).any()))
+    return torch.float64 if dtype == torch.float64 or extreme else torch.float32
+
+
+def draw_seeds(rngs: list[np.random.Generator]) -> np.ndarray:
+    """One 64-bit seed a message, [R] uint64, drawn from the message's generator."""
+    return np.array([rng.integers(0, 2**64, dtype=np.uint64) for rng in rngs], dtype=np.uint64)
+
+
+def uniforms(seeds: np.ndarray, shape: tuple[int, ...]) -> Tensor:
+    """Uniform numbers in [0, 1), one stream for each seed: [R, *shape] float32 on the CPU (multiples of 2^-24)."""
+    drawn = np.empty((len(seeds), *shape), np.float32)
+    for row, seed in zip(drawn, seeds.tolist(), strict=True):
+        np.random.Generator(np.random.Philox(key=seed)).random(out=row, dtype=np.float32)
+    return torch.from_numpy(drawn)
+
+
+def fixed_range(low: float | None, high: float | None) -> tuple[float, float] | tuple[None, None]:
+    """A range that both sides know, or (None, None) for the range of each message. Raises: TypeError, ValueError."""
+    if low is None and high is None:
+        return None, None
+    most = float(torch.finfo(torch.float32).max) / 4
+    # 0.0 is added so that -0.0 and 0.0 are the same header
+    low, high = (arguments.real(name, value, -most, most) + 0.0 for name, value in (("low", low), ("high", high)))
+    if float(np.float32(low)) >= float(np.float32(high)):  # the ends must differ as float32 too
+        raise arguments.wrong(ValueError, "low and high", (low, high), "low < high (as float32), or None for both")
+    return low, high
+
+
+def law_range(fixed_low: float | None, fixed_high: float | None, low: float | None, high: float | None):
+    """The range that a law is asked for, by default the fixed one. Raises: TypeError, ValueError (neither)."""
+    low, high = fixed_range(*((fixed_low, fixed_high) if low is None and high is None else (low, high)))
+    if low is None:
+        raise arguments.wrong(ValueError, "low and high", None, "numbers, as this quantiser has no fixed range")
+    return low, high
+
+
+def ranges(x: Tensor, low: float | None, high: float | None) -> tuple[np.ndarray, np.ndarray]:
+    """The range of each message, [R] float64: the fixed one, or least and largest entry rounded outward to float32.
+
+    Raises: ValueError (NaN, infinity, entries outside the fixed range, or beyond what float32 holds).
+    """
+    if low is None:
+        least, most = torch.aminmax(x.flatten(1), dim=1) if len(x) else (x.new_zeros(0), x.new_zeros(0))
+    elif len(x):
+        least, most = torch.aminmax(x)
+    else:
+        return np.zeros(0), np.zeros(0)
+    if not bool((torch.isfinite(least) & torch.isfinite(most)).all()):
+        arguments.tensor("x", x)  # which says it: NaN or infinite entries
+    if low is not None:
+        # The ends are compared in the dtype of x: float32(0.1) lies outside of a range that ends at the double 0.1.
+        ends = torch.tensor([low, high], dtype=torch.float64).to(x.dtype).tolist()
+        if float(least) < ends[0] or float(most) > ends[1]:
+            allowed = f"entries in [{low}, {high}], the range that both sides know"
+            raise arguments.wrong(ValueError, "x", f"entries from {float(least)} to {float(most)}", allowed)
+        return np.full(len(x), low), np.full(len(x), high)
+    lows, highs = least.double().cpu().numpy(), most.double().cpu().numpy()
+    if len(x) and max(-lows.min(), highs.max()) > float(torch.finfo(torch.float32).max):
+        allowed = "entries that float32 can hold, as the range is sent in float32"
+        raise arguments.wrong(ValueError, "x", f"entries from {lows.min()} to {highs.max()}", allowed)
+    return _outward(lows, -np.inf), _outward(highs, np.inf)
+
+
+def read_ranges(found: np.ndarray, low: float | None, high: float | None) -> tuple[np.ndarray, np.ndarray]:
+    """The range of each message, [R] float64, from its header, which must agree with the fixed one.
+
+    Raises: ValueError.
+    """
+    if low is None:
+        lows, highs = bits_float(found["low"]), bits_float(found["high"])
+        bad = np.flatnonzero(~(np.isfinite(lows) & np.isfinite(highs) & (lows <= highs)))
+        if len(bad):
+            got = (float(lows[bad[0]]), float(highs[bad[0]]))
+            raise arguments.wrong(ValueError, f"buffer {bad[0]}, range in its header", got, "finite low <= high")
+        return lows, highs
+    for field, end in (("low", low), ("high", high)):
+        other = np.flatnonzero(found[field] != float_bits(end))
+        if len(other):
+            got = float(bits_float(found[field])[other[0]])
+            raise arguments.wrong(ValueError, f"buffer {other[0]}, {field} in its header", got, f"{end}, as float32")
+    return np.full(len(found), low), np.full(len(found), high)
+
+
+def _outward(ends: np.ndarray, to: float) -> np.ndarray:
+    rounded = ends.astype(np.float32)
+    inside = rounded > ends if to < 0 else rounded < ends
+    return np.where(inside, np.nextafter(rounded, np.float32(to)), rounded).astype(np.float64)
+
+
+def column(values: np.ndarray, like: Tensor, dtype: torch.dtype) -> Scale:
+    """One number for each message: a plain number if they are all the same, otherwise [R, 1, 1]."""
+    if len(values) and bool((values == values[0]).all()):
+        return float(values[0])
+    return torch.from_numpy(values).to(device=like.device, dtype=dtype)[:, None, None]
+
+
+def inverse(size: Scale) -> Scale:
+    """1 / size, and 0 where the size is 0."""
+    return torch.where(size > 0, 1 / size, 0) if isinstance(size, Tensor) else 1 / size if size else 0.0
+
+
+def float_bits(values: np.ndarray | float) -> np.ndarray:
+    """The bit patterns of numbers as float32, uint32."""
+    return np.asarray(values).astype(np.float32).view(np.uint32)
+
+
+def bits_float(patterns: np.ndarray) -> np.ndarray:
+    """The numbers, float64, of bit patterns of float32."""
+    return np.ascontiguousarray(patterns).view(np.float32).astype(np.float64)

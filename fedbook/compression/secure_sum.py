@@ -1,0 +1,190 @@
+"""A sum of quantised messages of which nobody sees a single one: pairwise masks on the codes.
+
+Party m quantises with its own dither to codes of b bits and sends, modulo 2^w with w = b + ceil(log2 M),
+
+    code_m + sum over j > m of mask_mj - sum over j < m of mask_jm,
+
+where mask_ij is uniform and known to the pair (i, j) only. One such message is uniform whatever the code; in the sum
+over all parties the masks cancel, and w bits are enough for the sum of M codes. The dithers, which hide nothing, are
+known to everybody, so the sum of the decoded values follows: M level 0 + step (sum of codes - sum of dithers).
+
+What is not hidden: the sum itself, and with it a party's value from M - 1 others that collude. The masks cancel only
+if every party's message arrives. And here all masks follow from one common seed, so the simulation, server included,
+could undo them; in a real deployment each pair agrees on a seed of its own (a key agreement) that the server never
+learns, and nothing else changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbook import arguments
+from fedbook.compression import messages, wire
+from fedbook.compression.scalar import UniformScalar
+from fedbook.federation.ledger import Encoded
+from fedbook.randomness import stream
+
+
+def party_dither(seed: int, t: int, party: int, shape: tuple[int, ...]) -> Tensor:
+    """The dither of ``party`` in round ``t``, in units of a step: float32 ``shape`` in [-1/2, 1/2), known to all.
+
+    Raises: TypeError, ValueError.
+    """
+    drawn = stream(seed, "dither of a secure sum", t, party).random(shape, dtype=np.float32)
+    return torch.from_numpy(drawn).sub_(0.5)
+
+
+def pair_mask(seed: int, t: int, pair: tuple[int, int], shape: tuple[int, ...], bits: int) -> Tensor:
+    """The mask of a pair of parties i < j in round ``t``: int64 ``shape``, uniform in [0, 2^bits).
+
+    Raises: TypeError, ValueError.
+    """
+    i, j = pair
+    if i >= j:
+        raise arguments.wrong(ValueError, "pair", pair, "two numbers in ascending order")
+    words = stream(seed, f"mask of a secure sum with {i}", t, j).integers(0, 2**32, shape, dtype=np.uint32)
+    return torch.from_numpy(words.astype(np.int64)) & (2**bits - 1)
+
+
+def mask_codes(codes: Tensor, seed: int, t: int, party: int, parties: int, bits: int) -> Tensor:
+    """Codes of ``party`` with the masks of all its pairs on top, modulo 2^bits.
+
+    Shapes: ``codes`` [...] integers to int64 [...]. The sum over all parties modulo 2^bits is that of the codes.
+    Raises: TypeError, ValueError.
+    """
+    arguments.tensor("codes", codes, kind="integer")
+    bits = arguments.integer("bits", bits, 1, wire.MOST_BITS)
+    parties = arguments.integer("parties", parties, 1)
+    party = arguments.integer("party", party, 0, parties - 1)
+    masked = codes.to(torch.int64)
+    for other in range(parties):
+        if other != party:
+            pair = (min(party, other), max(party, other))
+            mask = pair_mask(seed, t, pair, tuple(codes.shape), bits).to(codes.device)
+            masked = masked + mask if party < other else masked - mask
+    return masked & (2**bits - 1)  # of a negative number too: the remainder
+
+
+@dataclass(frozen=True)
+class MaskedIntegers:
+    """The wire format of masked codes: whole numbers in [0, 2^bits), packed without gaps.
+
+    With ``Codec(MaskedIntegers(bits))`` it is the codec of an upload of integers. Raises: TypeError, ValueError.
+    """
+
+    bits: int
+    name = "masked"
+
+    def __post_init__(self):
+        arguments.integer("bits", self.bits, 1, wire.MOST_BITS)
+
+    def payload_bytes(self, B: int, P: int) -> int:
+        """Bytes of the body of a message of B vectors of P numbers. Raises: TypeError, ValueError."""
+        return wire.packed_bytes(arguments.integer("B", B, 1) * arguments.integer("P", P, 1), self.bits)
+
+    def encode(self, x: Tensor, rngs: list[np.random.Generator]) -> list[Encoded]:
+        """R messages in their wire format; the generators are not used.
+
+        Shapes: ``x`` [R, B, P] integers in [0, 2^bits). Raises: TypeError, ValueError.
+        """
+        messages.checked(x, rngs, kind="integer")
+        bodies = wire.pack(x.flatten(1), self.bits)
+        return wire.seal(wire.headers("masked", self.bits, 0, tuple(x.shape)), bodies)
+
+    def decode(self, buffers: list[Encoded], like: Tensor) -> Tensor:
+        """What R messages say, in the integer dtype and device of ``like`` [R, B, P].
+
+        Raises: TypeError, ValueError (damaged, of another form, or too wide for the dtype).
+        """
+        shape = messages.checked_form(like, kind="integer")
+        if torch.iinfo(like.dtype).max < 2**self.bits - 1:
+            raise arguments.wrong(ValueError, "like", like, f"an integer dtype that holds {self.bits} bits")
+        wire.expect(wire.read_headers(buffers, "masked", self.bits, shape), "flags", 0)
+        bodies = wire.read_bodies(buffers, self.payload_bytes(*shape[1:]))
+        codes = wire.unpack(bodies.to(like.device), self.bits, shape[1] * shape[2])
+        return codes.reshape(shape).to(like.dtype)
+
+
+@dataclass(frozen=True)
+class SecureSum:
+    """The sum of M quantised messages under pairwise masks: ``masked`` at the parties, ``total`` at the server.
+
+    ``quantiser``: scalar, with a fixed range. ``parties``: M. Rows are federations x parties, as in an exchange with
+    ``reveal="sum"``; each federation has a common seed.
+
+    Raises: TypeError, ValueError.
+    """
+
+    quantiser: UniformScalar
+    parties: int
+
+    def __post_init__(self):
+        if not isinstance(self.quantiser, UniformScalar):
+            raise arguments.wrong(TypeError, "quantiser", self.quantiser, "a UniformScalar")
+        if self.quantiser.low is None:
+            raise arguments.wrong(
+                ValueError, "quantiser", self.quantiser, "one with a fixed range, for one common step"
+            )
+        arguments.integer("parties", self.parties, 1, 2**16)
+
+    @property
+    def bits(self) -> int:
+        """w = bits of the quantiser + ceil(log2 M): bits that one masked component takes."""
+        return self.quantiser.bits + (self.parties - 1).bit_length()
+
+    @property
+    def wire(self) -> MaskedIntegers:
+        """The wire format of a masked message."""
+        return MaskedIntegers(self.bits)
+
+    def masked(self, x: Tensor, seeds: Sequence[int], t: int, parties: Sequence[int]) -> Tensor:
+        """What each party sends: dithered, quantised and masked.
+
+        Shapes: ``x`` [R, B, P]; ``seeds`` and ``parties``, R numbers: the common seed of a row's federation, and whose
+        row it is; to int64 [R, B, P] in [0, 2^bits).
+        Raises: TypeError, ValueError.
+        """
+        arguments.tensor("x", x, ndim=3, kind="float", finite=False)
+        for name, numbers in (("seeds", seeds), ("parties", parties)):
+            if not isinstance(numbers, list | tuple) or len(numbers) != len(x):
+                raise arguments.wrong(ValueError, name, numbers, f"{len(x)} numbers, one for each row of x")
+        form = tuple(x.shape[1:])
+        dtype = messages.working_dtype(x.dtype, np.array([self.quantiser.step()]))
+        rows = []
+        for row, seed, party in zip(x.to(dtype), seeds, parties, strict=True):
+            arguments.integer("parties", party, 0, self.parties - 1)
+            codes = self.quantiser.quantise(row, self._dither(seed, t, party, form, row))
+            rows.append(mask_codes(codes, seed, t, party, self.parties, self.bits))
+        return torch.stack(rows) if rows else torch.zeros(x.shape, dtype=torch.int64, device=x.device)
+
+    def codes(self, sums: Tensor) -> Tensor:
+        """The sum of the parties' codes from the sum of their messages, [...] int64. Raises: TypeError."""
+        return arguments.tensor("sums", sums, kind="integer").to(torch.int64) & (2**self.bits - 1)
+
+    def total(self, sums: Tensor, seeds: Sequence[int], t: int, like: Tensor) -> Tensor:
+        """The sum of the decoded messages of all parties, in ``like``'s dtype.
+
+        Shapes: ``sums`` [S, B, P] integers, the sums over the parties of what they sent; ``seeds`` S common seeds.
+        Raises: TypeError, ValueError.
+        """
+        codes = self.codes(arguments.tensor("sums", sums, ndim=3, kind="integer"))
+        arguments.tensor("like", like, kind="float", finite=False)
+        if not isinstance(seeds, list | tuple) or len(seeds) != len(sums):
+            raise arguments.wrong(ValueError, "seeds", seeds, f"{len(sums)} numbers, one for each federation")
+        form, dtype = tuple(sums.shape[1:]), messages.working_dtype(like.dtype, np.array([self.quantiser.step()]))
+        like = like.to(dtype)
+        dithers = torch.zeros(sums.shape, dtype=dtype, device=sums.device)
+        for s, seed in enumerate(seeds):
+            for party in range(self.parties):
+                dithers[s] += self._dither(seed, t, party, form, dithers)
+        return self.quantiser.reconstruct(codes, dithers, like, terms=self.parties)
+
+    def _dither(self, seed: int, t: int, party: int, form: tuple[int, ...], like: Tensor) -> Tensor:
+        if not self.quantiser.dither:
+            return torch.zeros(form, dtype=like.dtype, device=like.device)
+        return party_dither(seed, t, party, form).to(device=like.device, dtype=like.dtype)

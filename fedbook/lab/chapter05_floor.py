@@ -1,0 +1,178 @@
+"""Chapter 5's floors: where |grad F|^2 of the least-squares problem ends, against k, bits, dither, Q, eta and batches.
+
+A floor is the mean of the last fifth of the rounds. Messages carry their own range (64 bits each).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from fedbook import arguments
+from fedbook.lab.chapter05_descent import Compress, LeastSquares, Run, constants, draw_batches, least_squares, run
+from fedbook.lab.chapter05_quantisers import scalar
+from fedbook.lab.chapter05_sparse import top_k
+from fedbook.lab.chapter05_theory import Sides, several
+from fedbook.randomness import stream
+
+
+def floor(result: Run) -> Tensor:
+    """The mean of |grad F|^2 over the last fifth of the rounds, [S]."""
+    return result.slopes[-max(1, len(result.slopes) // 5) :].sum(2).mean(0)
+
+
+def mean_error(result: Run) -> Tensor:
+    """The mean over the same rounds of the squared error of all blocks, [S]."""
+    return result.errors[-max(1, len(result.slopes) // 5) :].sum(2).mean(0)
+
+
+# --- compressors for a run
+
+
+def every_k(width: int) -> Compress:
+    """Run s of P keeps k = s + 1 components by magnitude. Raises: TypeError, ValueError."""
+    kept = torch.arange(1, arguments.integer("width", width, 1) + 1).reshape(-1, 1, 1, 1)
+    return lambda h, r: top_k(h, kept)
+
+
+def quantiser(bits: int | Callable[[int], int], dither: bool, seed: int = 0) -> Compress:
+    """The scalar quantiser over the range of each message; ``bits`` may be a function of the round.
+
+    Raises: TypeError, ValueError.
+    """
+    if not callable(bits):
+        arguments.integer("bits", bits, 1, 30)
+    arguments.flag("dither", dither)
+
+    def compress(h: Tensor, r: int) -> Tensor:
+        low, high = h.amin((2, 3), keepdim=True), h.amax((2, 3), keepdim=True)
+        u = torch.from_numpy(stream(seed, "dither", round=r).uniform(-0.5, 0.5, h.shape)) if dither else 0.0
+        return scalar(h, bits(r) if callable(bits) else bits, u, low, high)
+
+    return compress
+
+
+def growing_bits(first: int) -> Callable[[int], int]:
+    """q_r = q_0 + ceil(log2(r + 1) / 4): the squared error falls as 1 / sqrt(r + 1). Raises: TypeError, ValueError."""
+    first = arguments.integer("first", first, 1, 20)
+    return lambda r: first + math.ceil(math.log2(r + 1) / 4)
+
+
+# --- tables
+
+
+def step_size(problem: LeastSquares, part: float) -> float:
+    """``part`` of 1 / L. Raises: TypeError, ValueError."""
+    return arguments.real("part", part, above=0.0) / constants(problem).smooth
+
+
+def floors_by_k(rounds: int = 300, local_steps: int = 1, part: float = 0.5, seed: int = 0) -> dict[str, Tensor]:
+    """Top-k on the whole data for k = 1..P: ``slopes`` |grad F|^2 [R + 1, P], ``floor``, ``error``, ``ratio`` [P].
+
+    Raises: TypeError, ValueError.
+    """
+    problem = least_squares(seed)
+    width = problem.target.shape[1]
+    result = run(problem, rounds, step_size(problem, part), local_steps, every_k(width), runs=width)
+    low, error = floor(result), mean_error(result)
+    return {"slopes": result.slopes.sum(2), "floor": low, "error": error, "ratio": low / error}
+
+
+def floors_by_step(
+    local_steps: Sequence[int], parts: Sequence[float], dither: bool, bits: int = 3, work: float = 40.0, seed: int = 0
+) -> Tensor:
+    """The quantiser's floors [number of Qs, number of etas], eta = part / L, rounds so that R Q part = ``work``.
+
+    Without dither the end is a fixed point (what a party computes is 0), the same for every Q and eta; with dither
+    errors average out, the more the shorter a round's way. Raises: TypeError, ValueError.
+    """
+    problem, work = least_squares(seed), arguments.real("work", work, above=0.0)
+    found = []
+    for q in several("local_steps", local_steps, arguments.integer, 1):
+        for part in several("parts", parts, arguments.real, 0.0):
+            rounds = max(50, math.ceil(work / (q * part)))
+            found.append(floor(run(problem, rounds, step_size(problem, part), q, quantiser(bits, dither, seed)))[0])
+    return torch.stack(found).reshape(len(local_steps), len(parts))
+
+
+def schedules(rounds: int = 600, first: int = 2, part: float = 0.5, dither: bool = False, seed: int = 0) -> dict:
+    """Growing bits against constant ones: for each, ``slopes`` [R + 1], ``floor``, and ``bits`` that all parties send.
+
+    Constant are q_0, and the q that growing bits end at. Raises: TypeError, ValueError.
+    """
+    problem, rounds = least_squares(seed), arguments.integer("rounds", rounds, 1)
+    grow = growing_bits(first)
+    last = grow(rounds - 1)
+    parties, numbers = len(problem.features), problem.target.numel()
+    found = {}
+    for name, q in ((f"{first} bits", lambda r: first), ("growing", grow), (f"{last} bits", lambda r: last)):
+        result = run(problem, rounds, step_size(problem, part), 1, quantiser(q, dither, seed))
+        bits = sum(parties * (numbers * q(r) + 64) for r in range(rounds))
+        found[name] = {"slopes": result.slopes[:, 0].sum(1), "floor": float(floor(result)[0]), "bits": bits}
+    return found
+
+
+def dither_averages(bits: int = 2, rounds: int = 100, part: float = 0.5, seed: int = 0) -> dict[str, dict[str, float]]:
+    """The floor and the mean squared error with and without dither, at eta and, for 10 times as long, at eta / 10.
+
+    The theorem sees the squared error only, which dither does not lower. Raises: TypeError, ValueError.
+    """
+    problem, rounds = least_squares(seed), arguments.integer("rounds", rounds, 1)
+    lr, found = step_size(problem, part), {}
+    for name, dither in (("without dither", False), ("with dither", True)):
+        short = run(problem, rounds, lr, 1, quantiser(bits, dither, seed))
+        long = run(problem, 10 * rounds, lr / 10, 1, quantiser(bits, dither, seed))
+        ends = {"floor": float(floor(short)[0]), "floor, eta / 10": float(floor(long)[0])}
+        found[name] = {"error": float(mean_error(short)[0]), **ends}
+    return found
+
+
+def fixed_point(k: int = 6, rounds: int = 400, local_steps: int = 5, part: float = 0.5, seed: int = 0) -> Sides:
+    """Where top-k ends: grad_m F of the true model, and -X_m^T (sum of the others' errors) / N. Equal at a fixed point.
+
+    There a party's step is 0, whatever Q and eta are: what it computes is off by this. Shapes: [M, D, P].
+    Raises: TypeError, ValueError.
+    """
+    problem = least_squares(seed)
+    x, y = problem
+    theta = run(problem, rounds, step_size(problem, part), local_steps, lambda h, r: top_k(h, k)).theta[0]
+    h = x @ theta
+    error = top_k(h, k) - h
+    return Sides(x.mT @ (h.sum(0) - y) / len(y), -x.mT @ (error.sum(0) - error) / len(y))
+
+
+def noise_floors(
+    parts: Sequence[float], local_steps: Sequence[int], size: int = 20, rounds: int = 100, runs: int = 20, seed: int = 0
+) -> Tensor:
+    """Mini-batches, nothing compressed: mean floors over ``runs`` batch sequences, [number of Qs, number of etas].
+
+    Raises: TypeError, ValueError.
+    """
+    problem, found = least_squares(seed), []
+    for q in several("local_steps", local_steps, arguments.integer, 1):
+        for part in several("parts", parts, arguments.real, 0.0):
+            batches = draw_batches(problem, rounds, size, runs, seed)
+            found.append(floor(run(problem, rounds, step_size(problem, part), q, None, batches, runs)).mean())
+    return torch.stack(found).reshape(len(local_steps), len(parts))
+
+
+def diminishing(rounds: Sequence[int], decay: float, first_lr: float = 1.0) -> dict[str, list[float]]:
+    """Theorem 4.4's three terms after R rounds for eta_r = first_lr / (r + 1) and E_r = (r + 1)^-decay.
+
+    1 / sum eta, sum eta^2 / sum eta, sum eta E / sum eta: each is about 1 / log R at best. Raises: TypeError,
+    ValueError.
+    """
+    rounds = several("rounds", rounds, arguments.integer, 1)
+    decay, first_lr = arguments.real("decay", decay, 0.0), arguments.real("first_lr", first_lr, above=0.0)
+    r = torch.arange(1, max(rounds, default=1) + 1, dtype=torch.float64)
+    lrs = first_lr / r
+    sums = [part.cumsum(0) for part in (lrs, lrs**2, lrs * r**-decay)]
+    at = torch.tensor(rounds) - 1
+    total, square, error = (s[at] for s in sums)
+    return {
+        "rounds": rounds, "start": (1 / total).tolist(), "noise": (square / total).tolist(),
+        "compression": (error / total).tolist(),
+    }  # fmt: skip

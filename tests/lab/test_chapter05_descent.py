@@ -1,0 +1,316 @@
+"""Chapter 5's convergence: constants by brute force, Lemma 2 and both theorems on least squares, floors."""
+
+import math
+from itertools import product
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedbook.lab import chapter05_constants as numbers
+from fedbook.lab import chapter05_descent as descent
+from fedbook.lab import chapter05_floor as floors
+from fedbook.lab.chapter05_sparse import top_k
+from fedbook.randomness import normal, stream
+
+SETTINGS = settings(derandomize=True, deadline=None, max_examples=60)
+PROBLEM = descent.least_squares()
+EXACT = descent.constants(PROBLEM)
+
+
+def draw(*shape, seed=0):
+    return normal(shape, stream(seed, "test"))
+
+
+def total_loss(theta, problem=PROBLEM):
+    x, y = problem
+    return (sum(x[m] @ theta[m] for m in range(len(x))) - y).square().sum() / (2 * len(y))
+
+
+# --- where the constants come from
+
+
+@given(st.integers(1, 40), st.floats(0, 5), st.floats(0, 5))
+@SETTINGS
+def test_the_sum_of_the_recursion(steps, start, added):
+    found = numbers.growth_sum(steps, start, added)
+    assert found["closed form"] == pytest.approx(found["added up"], rel=1e-9, abs=1e-9)
+    terms = numbers.off_by_one(steps, start, added)
+    assert terms["corrected"] == pytest.approx(terms["exact"], rel=1e-9, abs=1e-9)
+    if added > 0.01:  # one step late: every term but the first is the one before
+        assert terms["printed"][1:] == pytest.approx(terms["exact"][:-1], rel=1e-9)
+        assert terms["printed"][0] < start and found["printed"] < found["added up"] * (1 - 1e-6)
+
+
+def test_lemma_2_would_hold_with_36():
+    for q in (1, 2, 3, 5, 10, 25, 100, 1000):
+        found = list(numbers.lemma_2_constants(q).values())
+        assert found == sorted(found)
+        facts = numbers.growth_facts(q)
+        assert facts["coefficient"] <= facts["C"] and facts["C^Q"] <= facts["e^2"]
+    assert numbers.lemma_2_constants(1) == {
+        "added up": 1.0, "16 Q^2 (1 + Q) + 4 Q": 36, "36 Q^3": 36, "64 Q^3": 64
+    }  # fmt: skip
+    assert (math.e**2 - 1) / 2 <= 4 and ((math.e**2 - 1) / 2 - 1) / 2 <= 2  # (A.58), (A.67)
+
+
+def test_where_92_and_6_come_from():
+    found = numbers.constants_of_theorem_4_2(ratio=1.0)
+    assert found["descent, corrected"][0] == pytest.approx(1 - 1 / 8 - 1 / 16 - 1 / 128)
+    assert found["descent, printed"][0] == pytest.approx(1 - 1 / 8 - 1 / 16 - 1 / 256)
+    assert found["descent, corrected"][0] >= 3 / 4
+    assert found["compression, 86 (1 + 2 L Q eta)"] == (pytest.approx(96.75), 92)
+    assert found["compression, from 64"] == (pytest.approx(96), 92)
+    assert found["compression, from 36"] == (pytest.approx(54), 92)
+    assert found["noise, corrected"][0] == pytest.approx(25 / 6)
+    for ratio in (0.1, 0.5, 1.0, 2.0, 10.0):
+        assert numbers.constants_of_theorem_4_2(ratio=ratio)["noise, corrected"][0] <= 25 / 6 + 1e-12
+    assert numbers.constants_of_theorem_4_2(ratio=3.0)["noise, printed"][0] > 6
+
+
+# --- the problem and its constants
+
+
+def test_slopes_values_and_variances_are_those_of_autograd():
+    result = descent.run(PROBLEM, 4, 0.1, 2)
+    theta = result.theta[0].clone().requires_grad_()
+    value = total_loss(theta)
+    (slope,) = torch.autograd.grad(value, theta)
+    assert float(result.values[-1, 0]) == pytest.approx(float(value), rel=1e-12)
+    assert torch.allclose(result.slopes[-1, 0], slope.square().sum((1, 2)), rtol=1e-12)
+    start = torch.zeros_like(theta)  # the variance of one sample's gradient, sample by sample, at theta = 0
+    (mean,) = torch.autograd.grad(total_loss(start.requires_grad_()), start)
+    each = torch.stack([-PROBLEM.features[:, i, :, None] * PROBLEM.target[i] for i in range(200)])
+    assert torch.allclose(each.mean(0), mean, atol=1e-12)
+    assert torch.allclose((each - mean).square().sum((2, 3)).mean(0), result.variance[0, 0], rtol=1e-10)
+
+
+def test_one_step_is_gradient_descent_and_more_are_block_by_block():
+    theta = torch.zeros(3, 5, 8, dtype=torch.float64)
+    for _ in range(6):
+        (slope,) = torch.autograd.grad(total_loss(theta.requires_grad_()), theta)
+        theta = theta.detach() - 0.1 * slope
+    assert torch.allclose(descent.run(PROBLEM, 6, 0.1).theta[0], theta, atol=1e-13)
+    blocks = torch.zeros(3, 5, 8, dtype=torch.float64)
+    for r in range(3):  # Algorithm 1 as it is written, with autograd, k = 3
+        h = torch.stack([PROBLEM.features[m] @ blocks[m] for m in range(3)])
+        sent, new, drift = top_k(h, 3), blocks.clone(), 0.0
+        (start,) = torch.autograd.grad(total_loss(blocks.requires_grad_()), blocks)
+        blocks = blocks.detach()
+        for m, _ in product(range(3), range(4)):
+            own = new[m].clone().requires_grad_()
+            fused = PROBLEM.features[m] @ own + sum(sent[j] for j in range(3) if j != m)
+            (step,) = torch.autograd.grad((fused - PROBLEM.target).square().sum() / 400, own)
+            drift = drift + float((step - start[m]).square().sum())
+            new[m] = new[m] - 0.1 * step
+        blocks = new
+        result = descent.run(PROBLEM, r + 1, 0.1, 4, lambda h, r: top_k(h, 3))
+        assert torch.allclose(result.theta[0], blocks, atol=1e-13)
+        assert float(result.drift[r, 0]) == pytest.approx(drift, rel=1e-10)
+        assert torch.allclose(result.errors[r, 0], (sent - h).square().sum((1, 2)))
+
+
+def test_the_runs_of_a_batch_are_the_runs_alone():
+    together = descent.run(PROBLEM, 20, 0.1, 3, floors.every_k(8), runs=8)
+    for k in (1, 4):
+        alone = descent.run(PROBLEM, 20, 0.1, 3, lambda h, r, k=k: top_k(h, k))
+        assert torch.allclose(alone.slopes[:, 0], together.slopes[:, k - 1], rtol=1e-9)
+    batches = descent.draw_batches(PROBLEM, 10, 20, 3, 0)
+    mini = descent.run(PROBLEM, 10, 0.05, 2, None, batches, 3)
+    alone = descent.run(PROBLEM, 10, 0.05, 2, None, batches[:, 1:2])
+    assert torch.allclose(mini.slopes[:, 1], alone.slopes[:, 0], rtol=1e-10)
+    whole = torch.arange(200).expand(10, 1, 200)
+    full, none = (descent.run(PROBLEM, 10, 0.05, 2, None, b) for b in (whole, None))
+    assert torch.allclose(full.slopes, none.slopes, rtol=1e-10) and full.batch == none.batch == 200
+
+
+def test_constants_are_attained_and_not_exceeded():
+    x, y = PROBLEM
+    weight = torch.cat(list(x), 1)
+    whole = weight.T @ weight / 200
+    top = torch.linalg.eigh(whole).eigenvectors[:, -1]
+    assert float((whole @ top).norm()) == pytest.approx(EXACT.smooth)
+    for m in range(3):
+        hessian_rows = whole[5 * m : 5 * m + 5]  # d grad_m F / d theta, one column of theta
+        for seed in range(20):
+            v = draw(15, seed=seed)
+            assert float((hessian_rows @ v).norm()) <= float(EXACT.smooth_m[m]) * float(v.norm())
+        v = torch.linalg.svd(hessian_rows).Vh[0]
+        assert float((hessian_rows @ v).norm()) == pytest.approx(float(EXACT.smooth_m[m]))
+        j = torch.kron(x[m], torch.eye(8, dtype=torch.float64))  # d vec(h) / d vec(theta)
+        assert float(torch.linalg.matrix_norm(j, 2)) == pytest.approx(float(EXACT.tower[m]))
+        loose = descent.constants(PROBLEM, "frobenius")
+        assert float(j.norm()) == pytest.approx(float(loose.tower[m]))
+        mixed = torch.eye(1600, dtype=torch.float64)[:, :64].repeat(1, 2) / 200  # 64 of the columns of each party
+        assert float(torch.linalg.matrix_norm(mixed, 2)) == pytest.approx(float(EXACT.second[m]))
+        assert math.sqrt(1600 / 64) * float(mixed.norm()) == pytest.approx(float(loose.second[m]))
+    batches = descent.draw_batches(PROBLEM, 5, 20, 2, 0)
+    mini = descent.constants(PROBLEM, batches=batches)
+    b = x[:, batches[3, 1]]
+    assert bool((mini.tower >= torch.linalg.matrix_norm(b, 2)).all()) and mini.smooth == EXACT.smooth
+    assert bool((mini.smooth_m >= torch.linalg.matrix_norm(b.mT @ torch.cat(list(b), 1) / 20, 2)).all())
+    assert float(mini.smooth_m.max()) > EXACT.smooth  # why the noise term needs max(L, L_m)
+
+
+# --- the lemma and the theorems
+
+
+@pytest.mark.parametrize("local_steps", [1, 5])
+def test_lemma_2_and_theorem_4_2_hold_for_every_k(local_steps):
+    lr = descent.lr_cap(EXACT, local_steps)
+    assert lr == pytest.approx(1 / (16 * local_steps * EXACT.smooth))  # the whole data: L_m <= L
+    result = descent.run(PROBLEM, 200, lr, local_steps, floors.every_k(8), runs=8)
+    for factor in (64.0, 36.0):
+        left, right = descent.lemma_2(EXACT, result, factor)
+        assert bool((left <= right).all())
+    assert bool((left[1:, :7] > 0).all())  # theta = 0 is sent exactly
+    for found in (EXACT, descent.constants(PROBLEM, "frobenius")):
+        bound = descent.theorem_4_2(found, result)
+        assert bool((bound.left <= bound.right).all()) and bool((bound.noise == 0).all())
+        assert bool((bound.compression[:-1].diff() < 0).all()) and float(bound.compression[-1]) == 0
+    without = bound.left > bound.optimisation / 10  # the left side is no empty number
+    assert bool(without.all())
+    q = local_steps
+    k_square = (EXACT.second * EXACT.tower) ** 2
+    by_hand = sum(
+        float(k_square[m] * result.errors[r, 2, j]) for r in range(200) for m in range(3) for j in range(3) if j != m
+    )
+    bound = descent.theorem_4_2(EXACT, result)
+    assert float(bound.compression[2]) == pytest.approx(92 * q**2 / 200 * by_hand)
+    gain = float(result.values[0, 2] - result.values[-1, 2])
+    assert float(bound.optimisation[2]) == pytest.approx(4 * gain / (lr * 200 * q))
+
+
+def test_larger_steps_or_smaller_constants_break_lemma_2():
+    """The two sides are far apart, but not by construction: without the compression term the lemma is false."""
+    result = descent.run(PROBLEM, 100, descent.lr_cap(EXACT, 5), 5, lambda h, r: top_k(h, 1))
+    left, right = descent.lemma_2(EXACT, result, 0.0)
+    assert bool((left > right).any())
+
+
+@pytest.mark.parametrize("local_steps", [1, 5])
+def test_the_theorems_hold_with_mini_batches_and_dither(local_steps):
+    batches = descent.draw_batches(PROBLEM, 120, 20, 10, 0)
+    found = descent.constants(PROBLEM, batches=batches)
+    lr = descent.lr_cap(found, local_steps)
+    result = descent.run(PROBLEM, 120, lr, local_steps, floors.quantiser(3, True), batches, 10)
+    bound = descent.theorem_4_2(found, result, stochastic=True)
+    assert float(bound.left.mean()) <= float(bound.right.mean()) and float(bound.noise[0]) > 0
+    grow = floors.quantiser(floors.growing_bits(2), True)
+    shrinking = lr / torch.arange(1, 121, dtype=torch.float64)
+    result = descent.run(PROBLEM, 120, shrinking, local_steps, grow, batches, 10)
+    bound = descent.theorem_4_4(found, result, stochastic=True)
+    assert float(bound.left.mean()) <= float(bound.right.mean())
+
+
+def test_theorem_4_4_is_4_2_for_a_fixed_step():
+    """The same terms with other constants: 86 (1 + 2 L Q eta) for 92; the noise by hand."""
+    q, batches = 2, descent.draw_batches(PROBLEM, 30, 20, 2, 1)
+    found = descent.constants(PROBLEM, batches=batches)
+    lr = descent.lr_cap(found, q)
+    result = descent.run(PROBLEM, 30, lr, q, lambda h, r: top_k(h, 2), batches, 2)
+    one, other = (f(found, result, stochastic=True) for f in (descent.theorem_4_2, descent.theorem_4_4))
+    steep = float(found.smooth_m.max())
+    assert torch.allclose(one.optimisation, other.optimisation, rtol=1e-12)
+    assert torch.allclose(other.compression, one.compression * 86 * (1 + 2 * steep * q * lr) / 92, rtol=1e-12)
+    way = q * steep * lr
+    assert torch.allclose(other.noise, one.noise * 4 * (1 + 16 * way + 16 * way**2) / 6, rtol=1e-12)
+    assert bool((other.left <= one.left).all())
+
+
+# --- floors
+
+
+def test_top_k_floors_are_ordered_and_proportional_to_the_error():
+    found = floors.floors_by_k()
+    low = found["floor"]
+    assert bool((low.diff() < 0).all()) and float(low[-1]) < 1e-20 and float(low[-2]) > 1e-4
+    ratio = found["ratio"][:-1]
+    assert float(ratio.max() / ratio.min()) < 2
+    assert found["slopes"].shape == (301, 8)
+
+
+@pytest.mark.parametrize("local_steps", [1, 5])
+def test_at_the_end_the_step_is_zero_and_the_gradient_is_not(local_steps):
+    left, right = floors.fixed_point(local_steps=local_steps)
+    assert torch.allclose(left, right, atol=1e-12) and float(left.norm()) > 0.05
+
+
+def test_without_dither_the_floor_knows_neither_q_nor_eta():
+    fixed = floors.floors_by_step([1, 5, 25], [0.5, 0.1], dither=False)
+    assert float(fixed.max() / fixed.min()) < 1.15  # Theorem 4.2 has Q^2: a factor of 625
+    noisy = floors.floors_by_step([1, 5], [0.1, 0.02], dither=True)
+    assert noisy[0, 0] / noisy[0, 1] == pytest.approx(5, rel=0.3)  # the way of a round, eta Q, decides
+    assert noisy[1, 1] == pytest.approx(float(noisy[0, 0]), rel=0.3) and float(noisy.max()) < float(fixed.min())
+
+
+def test_dither_averages_out_though_its_error_is_no_smaller():
+    found = floors.dither_averages()
+    bare, dithered = found["without dither"], found["with dither"]
+    assert bare["error"] < 1.2 * dithered["error"] < 1.44 * bare["error"]
+    assert bare["floor, eta / 10"] > 0.8 * bare["floor"]
+    assert dithered["floor"] < 0.4 * bare["floor"] and dithered["floor, eta / 10"] < 0.2 * dithered["floor"]
+
+
+def test_growing_bits_remove_the_floor():
+    found = floors.schedules(rounds=300)
+    few, growing, many = found.values()
+    assert list(found) == ["2 bits", "growing", "5 bits"]
+    assert growing["floor"] < 0.05 * few["floor"] and few["bits"] < growing["bits"] < many["bits"]
+    assert growing["floor"] == pytest.approx(many["floor"], rel=0.5)
+    q = [floors.growing_bits(2)(r) for r in range(300)]
+    assert q[:3] == [2, 3, 3] and q[15] == 3 and q[16] == 4 and q[255] == 4 and q[256] == 5
+    assert growing["bits"] == sum(3 * (200 * 8 * b + 64) for b in q)
+    assert all(4.0 ** (2 - b) <= 1 / math.sqrt(r + 1) for r, b in enumerate(q))
+
+
+def test_the_error_of_a_run_is_the_law():
+    batch = descent.run(PROBLEM, 60, 0.2, 1, floors.quantiser(3, True))
+    h = PROBLEM.features @ batch.theta[0]
+    spread = h.amax((1, 2)) - h.amin((1, 2))
+    law = 1600 * (spread / 7) ** 2 / 12  # the embeddings have settled by then
+    assert torch.allclose(batch.errors[-20:, 0].mean(0), law, rtol=0.05)
+
+
+def test_gradient_noise_grows_with_q_and_eta():
+    found = floors.noise_floors([0.2, 0.1], [1, 5])
+    assert found[0, 0] / found[0, 1] == pytest.approx(2, rel=0.3) and bool((found[1] > 3 * found[0]).all())
+
+
+def test_the_three_terms_of_theorem_4_4():
+    for decay in (0.0, 0.5):
+        found = floors.diminishing([10, 1000], decay)
+        for i, rounds in enumerate((10, 1000)):
+            lrs = [1 / (r + 1) for r in range(rounds)]
+            total = sum(lrs)
+            assert found["start"][i] == pytest.approx(1 / total)
+            assert found["noise"][i] == pytest.approx(sum(v * v for v in lrs) / total)
+            compression = sum(v * (r + 1) ** -decay for r, v in enumerate(lrs)) / total
+            assert found["compression"][i] == pytest.approx(compression)
+    assert floors.diminishing([10, 1000], 0.0)["compression"] == pytest.approx([1, 1])
+    slow = floors.diminishing([10**2, 10**6], 0.5)["compression"]
+    assert slow[1] / slow[0] == pytest.approx(math.log(10**2) / math.log(10**6), rel=0.25)  # 1 / log R
+
+
+def test_nonsense_is_refused_by_name():
+    k = floors.every_k
+    cases = [
+        (numbers.growth_sum, (0, 1.0, 1.0), "local_steps"), (numbers.growth_sum, (2, math.nan, 1.0), "start"),
+        (numbers.off_by_one, (2, 1.0, 1.0, 1.0), "growth"), (numbers.lemma_2_constants, ("x",), "local_steps"),
+        (numbers.noise_factor, (1, 0.1, 0.0, 1.0), "smooth"), (numbers.descent_bracket, (1, 0.1, 1.0, 1.0, 1), "corrected"),
+        (numbers.compression_factor, (1, 0.1, 1.0, None), "lemma"), (descent.least_squares, (0, 0), "samples"),
+        (numbers.constants_of_theorem_4_2, (1, -1.0), "ratio"), (descent.draw_batches, (PROBLEM, 1, 0, 1, 0), "size"),
+        (descent.run, (PROBLEM, 0, 0.1), "rounds"), (descent.run, (PROBLEM, 1, math.inf), "lr"),
+        (descent.run, (PROBLEM, 2, torch.ones(3)), "lr"), (descent.run, (PROBLEM, 1, 0.1, 0), "local_steps"),
+        (descent.run, (None, 1, 0.1), "problem"), (descent.constants, ("x",), "problem"),
+        (descent.constants, (PROBLEM, "l1"), "norm"), (descent.lr_cap, (EXACT, 0), "local_steps"), (k, (0,), "width"),
+        (floors.quantiser, (0, True), "bits"), (floors.quantiser, (2, 1), "dither"), (floors.growing_bits, (None,), "first"),
+        (floors.floors_by_k, (0,), "rounds"), (floors.floors_by_step, (None, [0.1], True), "local_steps"),
+        (floors.step_size, (PROBLEM, 0.0), "part"), (floors.diminishing, ([0], 0.5), "rounds"),
+        (floors.diminishing, ([10], -1.0), "decay"), (floors.schedules, (0,), "rounds"),
+        (floors.noise_floors, ([0.1], ["x"]), "local_steps"), (floors.dither_averages, (2, None), "rounds"),
+    ]  # fmt: skip
+    for call, given_, name in cases:
+        with pytest.raises((TypeError, ValueError), match=f"^{name}: got"):
+            call(*given_)
