@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from fedbook.compression.codec import Codec, Compressor, compressor
 from fedbook.compression.hexagonal import Hexagonal
+from fedbook.compression.lattice import G2, cell_area
 from fedbook.compression.scalar import UniformScalar
 from fedbook.compression.sparse import RandomK, TopK, keep_columns
 from fedbook.compression.wire import HEADER_BYTES
 
 __all__ = [
+    "G2",
     "HEADER_BYTES",
     "Codec",
     "Compressor",
@@ -16,6 +18,7 @@ __all__ = [
     "RandomK",
     "TopK",
     "UniformScalar",
+    "cell_area",
     "compressor",
     "keep_columns",
 ]

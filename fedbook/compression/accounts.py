@@ -95,7 +95,10 @@ def index_bits(form: str, batch_size: int, width: int, kept: int) -> int:
 
     * "list": for each vector the numbers of the kept components, ceil(log2 width) bits each.
     * "bitmap": for each vector one bit a component.
-    * "shared": one list for the whole batch; only a rule that keeps the same components of every vector allows it.
+    * "shared": one list or one bitmap, the shorter one, for the whole batch; only a rule that keeps the same
+      components of every vector allows it.
+
+    Where all components are kept there is nothing to say: 0 bits.
 
     Raises: TypeError, ValueError.
     """
@@ -103,8 +106,10 @@ def index_bits(form: str, batch_size: int, width: int, kept: int) -> int:
     batch_size = arguments.integer("batch_size", batch_size, 1)
     width = arguments.integer("width", width, 1)
     kept = arguments.integer("kept", kept, 1, width)
+    if kept == width:
+        return 0
     one_list = kept * (width - 1).bit_length()  # bit_length of width - 1 is ceil(log2 width)
-    return {"list": batch_size * one_list, "bitmap": batch_size * width, "shared": one_list}[form]
+    return {"list": batch_size * one_list, "bitmap": batch_size * width, "shared": min(one_list, width)}[form]
 
 
 @dataclass(frozen=True)

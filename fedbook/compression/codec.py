@@ -40,7 +40,8 @@ class Codec:
     compressor: Compressor
 
     def __post_init__(self):
-        if not all(callable(getattr(self.compressor, word, None)) for word in ("encode", "decode", "payload_bytes")):
+        words, kind = ("encode", "decode", "payload_bytes"), isinstance(self.compressor, type)
+        if kind or not all(callable(getattr(self.compressor, word, None)) for word in words):
             raise arguments.wrong(TypeError, "compressor", self.compressor, "a compressor (compressor(...) makes one)")
 
     def encode(self, message: dict[str, Tensor], rngs: list[np.random.Generator]) -> list[Encoded]:

@@ -130,7 +130,7 @@ class Hexagonal:
         scales = (book.distance, math.sqrt(3) * book.distance)
         for axis, (coordinate, scale) in enumerate(zip(units, scales, strict=True)):
             decoded[..., axis::2] = coordinate.add_(book.offset[axis]).mul_(scale).add_(0.5).mul_(spread).add_(low)
-        return decoded[..., :P].to(like.dtype)
+        return decoded[..., :P].contiguous().to(like.dtype)
 
     def _book(self, device: torch.device) -> Codebook:
         return codebook(self.bits, self.codebook, self.dither, device)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fedbook import arguments
+from fedbook.compression import wire
 
 DITHER, OWN_RANGE = 1, 4  # flags in the header that both quantisers know
 Scale = float | Tensor  # one number for all messages, or one for each: [R, 1, 1]
@@ -22,7 +23,7 @@ def checked(x: Tensor, rngs: list[np.random.Generator], kind: str = "float") -> 
         raise arguments.wrong(TypeError, "rngs", rngs, "a list of NumPy generators")
     if len(rngs) != len(x):
         raise arguments.wrong(ValueError, "rngs", len(rngs), f"one generator for each of the {len(x)} rows of x")
-    return x.detach()
+    return x.detach().contiguous()
 
 
 def checked_form(like: Tensor, kind: str = "float") -> tuple[int, int, int]:
@@ -84,7 +85,7 @@ def ranges(x: Tensor, low: float | None, high: float | None) -> tuple[np.ndarray
     Raises: ValueError (NaN, infinity, entries outside the fixed range, or beyond what float32 holds).
     """
     if low is None:
-        least, most = torch.aminmax(x.flatten(1), dim=1) if len(x) else (x.new_zeros(0), x.new_zeros(0))
+        least, most = x.amin((1, 2)), x.amax((1, 2))  # aminmax over rows is a hundred times slower
     elif len(x):
         least, most = torch.aminmax(x)
     else:
@@ -96,12 +97,12 @@ def ranges(x: Tensor, low: float | None, high: float | None) -> tuple[np.ndarray
         ends = torch.tensor([low, high], dtype=torch.float64).to(x.dtype).tolist()
         if float(least) < ends[0] or float(most) > ends[1]:
             allowed = f"entries in [{low}, {high}], the range that both sides know"
-            raise arguments.wrong(ValueError, "x", f"entries from {float(least)} to {float(most)}", allowed)
+            raise wire.refused("x", f"entries from {float(least)} to {float(most)}", allowed)
         return np.full(len(x), low), np.full(len(x), high)
     lows, highs = least.double().cpu().numpy(), most.double().cpu().numpy()
     if len(x) and max(-lows.min(), highs.max()) > float(torch.finfo(torch.float32).max):
         allowed = "entries that float32 can hold, as the range is sent in float32"
-        raise arguments.wrong(ValueError, "x", f"entries from {lows.min()} to {highs.max()}", allowed)
+        raise wire.refused("x", f"entries from {lows.min()} to {highs.max()}", allowed)
     return _outward(lows, -np.inf), _outward(highs, np.inf)
 
 

@@ -35,6 +35,7 @@ def party_dither(seed: int, t: int, party: int, shape: tuple[int, ...]) -> Tenso
 
     Raises: TypeError, ValueError.
     """
+    t, party = arguments.integer("t", t, -1), arguments.integer("party", party, 0)
     drawn = stream(seed, "dither of a secure sum", t, party).random(shape, dtype=np.float32)
     return torch.from_numpy(drawn).sub_(0.5)
 
@@ -44,9 +45,10 @@ def pair_mask(seed: int, t: int, pair: tuple[int, int], shape: tuple[int, ...], 
 
     Raises: TypeError, ValueError.
     """
-    i, j = pair
+    i, j = (arguments.integer("pair", party, 0) for party in pair)
     if i >= j:
         raise arguments.wrong(ValueError, "pair", pair, "two numbers in ascending order")
+    t, bits = arguments.integer("t", t, -1), arguments.integer("bits", bits, 1, wire.MOST_BITS)
     words = stream(seed, f"mask of a secure sum with {i}", t, j).integers(0, 2**32, shape, dtype=np.uint32)
     return torch.from_numpy(words.astype(np.int64)) & (2**bits - 1)
 

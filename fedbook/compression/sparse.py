@@ -115,15 +115,17 @@ class TopK:
         _sizes(self.k, B, P)
         found = wire.read_headers(buffers, "topk", 32, (R, B, P))
         wire.expect(found, "low", self.k, f"k = {self.k}")
+        shared = found["flags"] & SHARED > 0
+        forms = [_index(1 if once else B, P, self.k)[0] + SHARED * once for once in (False, True)]
+        wire.expect(found, "flags", np.where(shared, forms[1], forms[0]))
         decoded = torch.zeros(R, B, P, dtype=torch.float32, device=like.device)
         for once in (False, True):
             form, size = _index(1 if once else B, P, self.k)
-            rows = np.flatnonzero((found["flags"] & SHARED > 0) == once)
+            rows = np.flatnonzero(shared == once)
             if not len(rows):
                 continue
-            wire.expect(found[rows], "flags", form + SHARED * once)
-            bodies = wire.read_bodies([buffers[row] for row in rows], size + 4 * B * self.k).to(like.device)
-            kept = _read_index(bodies[:, :size], form, (len(rows), 1 if once else B, P), self.k)
+            bodies = wire.read_bodies([buffers[row] for row in rows], size + 4 * B * self.k, rows).to(like.device)
+            kept = _read_index(bodies[:, :size], form, (len(rows), 1 if once else B, P), self.k, rows)
             values = bodies[:, size:].clone(memory_format=torch.contiguous_format).view(torch.float32)
             rows = torch.from_numpy(rows).to(like.device)
             decoded[rows] = decoded[rows].masked_scatter_(kept.expand(len(rows), B, P), values)
@@ -200,7 +202,7 @@ def _values(x: Tensor, kept: Tensor, k: int) -> Tensor:
     values = x[kept].to(torch.float32)
     if x.dtype == torch.float64 and not bool(torch.isfinite(values).all()):
         allowed = "entries that float32 can hold, as values are sent in float32"
-        raise arguments.wrong(ValueError, "x", f"entries up to {float(x.abs().max())} in size", allowed)
+        raise wire.refused("x", f"entries up to {float(x.abs().max())} in size", allowed)
     return values.view(len(x), x.shape[1] * k).view(torch.uint8)
 
 
@@ -223,7 +225,7 @@ def _write_index(kept: Tensor, form: int, k: int) -> Tensor:
     return wire.pack_checked(torch.nonzero(kept)[:, 2].view(rows, -1), (P - 1).bit_length())
 
 
-def _read_index(packed: Tensor, form: int, shape: tuple[int, int, int], k: int) -> Tensor:
+def _read_index(packed: Tensor, form: int, shape: tuple[int, int, int], k: int, numbers: np.ndarray) -> Tensor:
     """The inverse of :func:`_write_index`. Raises: ValueError (no index set of k components)."""
     rows, sets, P = shape
     if form == WHOLE:
@@ -236,7 +238,7 @@ def _read_index(packed: Tensor, form: int, shape: tuple[int, int, int], k: int) 
         good = ((index < P) & (torch.diff(index, dim=-1, prepend=index.new_full((rows, sets, 1), -1)) > 0)).all(-1)
         kept = torch.zeros(shape, dtype=torch.bool, device=packed.device).scatter_(2, index.clamp(max=P - 1), True)
     if not bool(good.all()):
-        row = int(torch.nonzero(~good)[0, 0])
+        row = numbers[int(torch.nonzero(~good)[0, 0])]
         raise arguments.wrong(
             ValueError, f"buffer {row}, index", "no set of k components", f"k = {k} of {P}, ascending"
         )

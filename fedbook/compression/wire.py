@@ -42,6 +42,11 @@ _FIELDS = [("format", "u1"), ("kind", "u1"), ("bits", "u1"), ("flags", "u1"), ("
 HEADER = np.dtype([*_FIELDS, ("seed", "<u8"), ("low", "<u4"), ("high", "<u4"), ("crc", "<u4")])
 
 
+def refused(name: str, found: str, allowed: str) -> ValueError:
+    """The exception (not raised) for something that is no argument: what was found, what is allowed."""
+    return ValueError(f"{name}: got {found}; allowed is {allowed}")
+
+
 def packed_bytes(count: int, bits: int) -> int:
     """Bytes that ``count`` codes of ``bits`` bits take."""
     return -(-count * bits // 8)
@@ -146,7 +151,7 @@ def read_headers(buffers: Sequence[Encoded], kind: str, bits: int, shape: tuple[
     for number, buffer in enumerate(buffers):
         if buffer.nbytes < HEADER_BYTES:
             allowed = f"at least the {HEADER_BYTES} bytes of the header"
-            raise arguments.wrong(ValueError, f"buffer {number}", f"{buffer.nbytes} bytes", allowed)
+            raise refused(f"buffer {number}", f"{buffer.nbytes} bytes", allowed)
     if not buffers:
         return np.zeros(0, HEADER)
     found = torch.stack([buffer.buffer[:HEADER_BYTES] for buffer in buffers]).numpy().view(HEADER)[:, 0]
@@ -157,31 +162,33 @@ def read_headers(buffers: Sequence[Encoded], kind: str, bits: int, shape: tuple[
     return found
 
 
-def expect(found: np.ndarray, field: str, allowed: int, told: str = "") -> None:
-    """Refuse headers whose ``field`` is another than ``allowed``. Raises: ValueError."""
+def expect(found: np.ndarray, field: str, allowed: int | np.ndarray, told: str = "") -> None:
+    """Refuse headers whose ``field`` is another than ``allowed``, one number or one a row. Raises: ValueError."""
+    allowed = np.broadcast_to(allowed, len(found))
     bad = np.flatnonzero(found[field] != allowed)
     if len(bad):
         name = f"buffer {bad[0]}, {field} in its header"
-        raise arguments.wrong(ValueError, name, int(found[field][bad[0]]), told or str(allowed))
+        raise refused(name, str(found[field][bad[0]]), told or str(allowed[bad[0]]))
 
 
-def read_bodies(buffers: Sequence[Encoded], size: int) -> Tensor:
-    """The bodies of messages, each of ``size`` bytes: [R, size] uint8 on the CPU.
+def read_bodies(buffers: Sequence[Encoded], size: int, numbers: Sequence[int] | None = None) -> Tensor:
+    """The bodies of messages, each of ``size`` bytes: [R, size] uint8 on the CPU; ``numbers`` name them in errors.
 
     Raises: ValueError (too short, too long, checksum).
     """
     if not buffers:
         return torch.zeros(0, size, dtype=torch.uint8)
-    for number, buffer in enumerate(buffers):
+    numbers = range(len(buffers)) if numbers is None else numbers
+    for number, buffer in zip(numbers, buffers, strict=True):
         if buffer.nbytes != HEADER_BYTES + size:
             allowed = f"{HEADER_BYTES + size} bytes, {HEADER_BYTES} of header and {size} of body"
-            raise arguments.wrong(ValueError, f"buffer {number}", f"{buffer.nbytes} bytes", allowed)
+            raise refused(f"buffer {number}", f"{buffer.nbytes} bytes", allowed)
     whole = torch.stack([buffer.buffer for buffer in buffers])
-    for number, row in enumerate(whole.numpy()):
+    for number, row in zip(numbers, whole.numpy(), strict=True):
         found, true = int.from_bytes(row[28:HEADER_BYTES].tobytes(), "little"), _checksum(row)
         if found != true:
             allowed = f"{true:#010x}, that of the other bytes (the message was damaged)"
-            raise arguments.wrong(ValueError, f"buffer {number}, checksum", f"{found:#010x}", allowed)
+            raise refused(f"buffer {number}, checksum", f"{found:#010x}", allowed)
     return whole[:, HEADER_BYTES:]
 
 

@@ -26,7 +26,7 @@ def imagenet_folder(
 
     Read from ``imagenet/train/CLASS/*.JPEG``, the training part, and ``imagenet/val/CLASS/*.JPEG``, the test part.
     ``classes``: that many, the first folders of ``train`` by name, or a list of folders' names. An image is cut to its
-    middle square, as wide as its shorter side, and made smaller by means of areas.
+    middle square, as wide as its shorter side, and made smaller by means of pixels.
     Memory: an image has ``3 side^2`` bytes as uint8 and four times as many as float32; 126,000 training images of a
     hundred classes with side 64 are 1.5 GB as uint8, and 6.2 GB more as float32.
     Raises: DataNotFound, BrokenFile (an image, a folder without any), TypeError, ValueError (also a class that is not

@@ -36,7 +36,8 @@ def mimic3(root: Root = None) -> Images:
     if len(set(lengths.values())) > 1:
         text = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
         raise BrokenFile(path, f"its arrays are of different lengths: {text}")
-    x = arrays["X"].astype(np.float32, copy=False)
+    with np.errstate(over="ignore"):  # what overflows is infinite, and refused next
+        x = arrays["X"].astype(np.float32, copy=False)
     if not np.isfinite(x).all():
         raise BrokenFile(path, "X holds NaN or infinite values, or such as are too large for float32")
     flags = {}

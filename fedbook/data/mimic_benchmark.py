@@ -170,11 +170,12 @@ def _encoded(k: int, cell: str) -> np.ndarray | None:
 
 
 def _number(text: str) -> float | None:
+    """The number that the text is, or None if it is none, or none that float32 can hold."""
     try:
         number = float(text)
     except ValueError:
         return None
-    return number if math.isfinite(number) else None
+    return number if abs(number) < 1e38 else None
 
 
 def _stays(listfile: Path, folder: Path) -> Iterator[tuple[Path, int]]:

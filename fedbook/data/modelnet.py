@@ -30,7 +30,7 @@ def modelnet10(root: Root = None, dtype: torch.dtype = torch.float32, side: int 
     Read from ``modelnet10/CLASS/train/*.png`` and ``modelnet10/CLASS/test/*.png``; in a name as
     ``bathtub_0001_001.png`` or ``bathtub_0001.obj.shaded_v001.png`` the last number is the view and what is before it
     the object. Objects are in the order of their names, views in that of their numbers, whose first is 0 or 1. Other
-    classes, as of ModelNet40, are left alone. A view is cut to its middle square and made smaller by means of areas.
+    classes, as of ModelNet40, are left alone. A view is cut to its middle square and made smaller by means of pixels.
     Bytes an object: ``12 side^2`` as uint8.
     Raises: DataNotFound, BrokenFile (a picture, an object that lacks a view or has one twice), TypeError, ValueError.
     """

@@ -21,7 +21,7 @@ MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK")  # eight bits a chann
 
 
 def read_picture(path: str | Path, side: int, colour: bool) -> np.ndarray:
-    """The middle square of a picture, made ``side`` pixels wide: each pixel the mean of the area that it covers.
+    """The middle square of a picture, made ``side`` pixels wide: each pixel the mean of those it covers.
 
     Transparent parts are laid on white. Shapes: uint8 [C, side, side], C 3 with ``colour``, else 1.
     Raises: BrokenFile (a ``ValueError``; names the file and what is wrong), FileNotFoundError.
@@ -62,9 +62,10 @@ def _square(path: Path, picture, side: int, mode: str) -> np.ndarray:
         picture = picture.convert("RGBA")
         picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
     picture = picture.convert(mode)
-    width, height = picture.size
+    factor = round(width / picture.width)  # 1, 2, 4 or 8; the last column and row may cover less
     edge = min(width, height)
     left, top = (width - edge) / 2, (height - edge) / 2
-    picture = picture.resize((side, side), Image.Resampling.BOX, (left, top, left + edge, top + edge))
+    square = [place / factor for place in (left, top, left + edge, top + edge)]
+    picture = picture.resize((side, side), Image.Resampling.BOX, square)
     pixels = np.asarray(picture)
     return pixels[None] if mode == "L" else pixels.transpose(2, 0, 1)

@@ -21,7 +21,7 @@ from fedbook.randomness import stream
 ELEVATION = math.radians(30)  # of the cameras above the horizon, as for ModelNet's views
 FRAME = 1.25  # half the width of a picture; the largest object reaches 1.24 from the middle
 FINE = 2  # rays a pixel and axis
-LIGHT = (-0.4, 0.5, 0.77)  # to the right, up, towards the camera: the light travels with the camera
+LIGHT = (-0.48, 0.6, 0.64)  # to the right, up, towards the camera: a unit vector that travels with the camera
 AMBIENT = 0.25
 RAYS = 2**18  # rendered at a time: about 2 MB a number of 8 bytes
 
@@ -125,7 +125,7 @@ def render(solid: Solid, shape: Tensor, place: Tensor, side: int, views: int) ->
     leave, grey = -entry, torch.zeros_like(entry)
     for *normal, distance in solid.faces:
         normal = torch.tensor(normal, dtype=torch.float64)
-        speed = (ahead @ normal)[..., None, None] + 0.0  # no -0: along a face, t is inf inside and -inf outside
+        speed = (ahead @ normal)[..., None, None]  # 0 along a face: then t is inf inside, -inf outside
         t = (distance - along(normal)) / speed
         nearer = (speed < 0) & (t > entry)
         grey = torch.where(nearer, shade(normal[None, None, None, None]), grey)

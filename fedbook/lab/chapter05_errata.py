@@ -136,7 +136,7 @@ def diagonal_hessian() -> tuple[float, float]:
     (row,) = torch.autograd.grad(slopes[0], h)  # second derivatives of F by h_1 and by h_1, h_2
     moved = h.detach() + torch.tensor([0.0, error], dtype=torch.float64)
     change = moved[1] - slopes[0]  # grad_1 F = h_2
-    return float(change**2), float(row[0] ** 2) * error**2
+    return float(change.detach() ** 2), float(row[0]) ** 2 * error**2
 
 
 def split_learning() -> tuple[float, float]:

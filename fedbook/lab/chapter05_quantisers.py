@@ -97,9 +97,11 @@ def example_input(name: str, size: int, seed: int) -> Tensor:
     Raises: TypeError, ValueError.
     """
     name, size = arguments.one_of("name", name, INPUTS), arguments.integer("size", size, 1)
-    if name == "normal":
-        return (0.5 * normal((size,), stream(seed, "input"))).clamp(-1, 1)
-    return torch.linspace(-1, 1, size).double() if name == "ramp" else torch.full((size,), 0.3, dtype=torch.float64)
+    if name == "constant":
+        return torch.full((size,), 0.3, dtype=torch.float64)
+    if name == "ramp":
+        return torch.linspace(-1, 1, size, dtype=torch.float64)
+    return (0.5 * normal((size,), stream(seed, "input"))).clamp(-1, 1)
 
 
 def scalar_error(name: str, bits: int, dither: bool = True, draws: int = 200_000, seed: int = 0) -> Moment:

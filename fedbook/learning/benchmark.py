@@ -1,9 +1,12 @@
-"""Measures the three ways to train a cohort locally and writes the committed choice table.
+"""Measures the ways to train a cohort locally and writes the committed choice table.
 
-``python -m fedbook.learning.benchmark [--write] [--kinds mlp16,cnn_small]`` (other kinds keep their rows): each
-client takes 5 SGD steps of batch 10 on 28x28 images. "modules" is the plain loop that everybody writes first (one
-nn.Module and torch.optim.SGD a client), "loop" is ours over clients, "vmap" the vectorised step. The ways alternate
-within a repetition, so that a busy machine disturbs them alike; the median counts, in milliseconds a round.
+``python -m fedbook.learning.benchmark [--write] [--kinds towers,cnn_small]`` (other kinds keep their rows). Models:
+each client takes 5 SGD steps of batch 10 on 28x28 images. Towers of vertical learning (kinds "tower NAME"; clients are
+parties times seeds): 2 steps on one batch of 100 through a linear fusion of four embeddings of width 32, of which
+three stand still; the ResNets on tiny images, only to tell the loop from vmap. "modules" is the plain loop that
+everybody writes first (one nn.Module and torch.optim.SGD a client; models only), "loop" is ours over clients, "vmap"
+the vectorised step. The ways alternate within a repetition, so that a busy machine disturbs them alike; the median
+counts, in milliseconds a round: on a CPU those of the one thread at work, which waiting for a turn does not lengthen.
 """
 
 from __future__ import annotations
@@ -12,34 +15,86 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from fedbook.federation.population import Rows
-from fedbook.learning.local import Batches, epochs, local_steps, sgd
-from fedbook.learning.models import Model, cross_entropy, model, stack
+from fedbook.federation.tree import Tree, tree_map
+from fedbook.learning.local import Batches, Step, epochs, local_steps, sgd
+from fedbook.learning.models import Network, cross_entropy, model, stack
+from fedbook.learning.towers import fusion, tower
 from fedbook.randomness import normal, stream
 
+MODELS = ("linear", "mlp", "cnn", "mlp16", "cnn_small")
 CLIENTS, CHUNKS, SAMPLES, BATCH = (10, 50, 100, 1000), (20, 50, 200, 1000), 50, 10
-KINDS = ("linear", "mlp", "cnn", "mlp16", "cnn_small")
+TOWERS = {  # the shape of a party's sample
+    "tower linear": (1, 14, 14), "tower mlp": (1, 14, 14), "tower mlp64": (1, 14, 14), "tower cnn": (3, 16, 16),
+    "tower mvcnn": (3, 1, 16, 16), "tower lstm": (48, 19),
+    "tower resnet18": (3, 8, 8), "tower resnet18_imagenet": (3, 32, 32),
+}  # fmt: skip
+TOWER_ROWS, TOWER_CHUNKS, TOWER_BATCH, TOWER_STEPS, PARTIES, WIDTH = (4, 20), (4, 20), 100, 2, 4, 32
+KINDS = {"models": MODELS, "towers": tuple(TOWERS)}
 
 
-def setting(kind: str, clients: int, device: str) -> tuple[Model, dict, Rows, Batches]:
-    """A model, K stacked starts, the clients' data and their batches."""
-    net = model(kind, (1, 28, 28), 10)
+class Setting(NamedTuple):
+    """What is to be trained: K stacked starts in ``carry``, the clients' data and their batches."""
+
+    net: Network
+    step: Step
+    carry: dict[str, Tree]
+    data: Rows
+    batches: Batches
+
+
+def sizes(kind: str) -> tuple[int, ...]:
+    """The numbers of clients to measure."""
+    return TOWER_ROWS[:1] if "resnet" in kind else TOWER_ROWS if kind in TOWERS else CLIENTS
+
+
+def setting(kind: str, clients: int, device: str) -> Setting:
+    """A model and its clients, or a tower and its parties."""
+    shape = TOWERS.get(kind, (1, 28, 28))
+    x = normal((2000, *shape), stream(0, "benchmark x")).float()
+    y = torch.from_numpy(stream(0, "benchmark y").integers(0, 10, 2000))
+    samples, count = {"x": x.to(device), "y": y.to(device)}, TOWER_BATCH if kind in TOWERS else SAMPLES
+    table = torch.from_numpy(stream(0, "benchmark table").integers(0, 2000, (clients, count)))
+    data = Rows(samples, table, torch.full((clients,), count))
+    if kind in TOWERS:
+        net = tower(kind.removeprefix("tower "), shape, WIDTH)
+        step, fixed = _party(net, clients, device)
+        index = table.expand(TOWER_STEPS, -1, -1)
+        batches = Batches(index, torch.ones_like(index, dtype=torch.bool))
+    else:
+        net = model(kind, shape, 10)
+        step, fixed = sgd(cross_entropy(net.apply), 0.1), {}
+        batches = epochs(data, [stream(0, "benchmark", client=k) for k in range(clients)], 1, BATCH)
     net.module.to(device)
-    x = normal((2000, 1, 28, 28), stream(0, "benchmark x")).float().to(device)
-    y = torch.from_numpy(stream(0, "benchmark y").integers(0, 10, 2000)).to(device)
-    table = torch.from_numpy(stream(0, "benchmark table").integers(0, 2000, (clients, SAMPLES)))
-    data = Rows({"x": x, "y": y}, table, torch.full((clients,), SAMPLES))
-    start = net.init(stream(0, "benchmark start"))
-    theta = {name: v.to(device) for name, v in stack([start] * clients).items()}
-    return net, theta, data, epochs(data, [stream(0, "benchmark", client=k) for k in range(clients)], 1, BATCH)
+    theta = stack([net.init(stream(0, "benchmark start"))] * clients)
+    return Setting(net, step, {"theta": tree_map(lambda v: v.to(device), theta)} | fixed, data, batches)
 
 
-def modules(net: Model, theta: dict, data: Rows, batches: Batches, lr: float = 0.1) -> None:
+def _party(net: Network, rows: int, device: str) -> tuple[Step, dict[str, Tree]]:
+    """A party's step through the fusion while the others' embeddings and theta_0 stay as they came."""
+    joint, names = fusion("concat", [WIDTH] * PARTIES, 10), [name for name, _ in net.module.named_parameters()]
+
+    def loss(p: Tree, batch: Mapping[str, Tensor]) -> Tensor:
+        h = net.apply({name: p[name] for name in names}, batch["x"])
+        logits = joint.apply(p["theta0"], joint.put(p["others"], h, p["columns"]))
+        return torch.nn.functional.cross_entropy(logits, batch["y"])
+
+    fixed = {
+        "others": normal((rows, TOWER_BATCH, PARTIES * WIDTH), stream(0, "benchmark others")).float().tanh(),
+        "columns": torch.stack([joint.columns(r % PARTIES) for r in range(rows)]),
+        "theta0": stack([joint.init(stream(0, "benchmark server"))] * rows),
+    }
+    return sgd(loss, 0.1), {"fixed": tree_map(lambda v: v.to(device), fixed)}
+
+
+def modules(net: Network, theta: Tree, data: Rows, batches: Batches, lr: float = 0.1) -> None:
     """The plain loop: a module and an optimiser for each client."""
     for k in range(batches.index.shape[1]):
         module = net.build().to(data.samples["x"].device)
@@ -51,39 +106,43 @@ def modules(net: Model, theta: dict, data: Rows, batches: Batches, lr: float = 0
             optimiser.step()
 
 
-def ways(net: Model, theta: dict, data: Rows, batches: Batches) -> dict[str, Callable[[], object]]:
+def ways(kind: str, clients: int, device: str) -> dict[str, Callable[[], object]]:
     """The ways to train this cohort, as functions without arguments; "vmap 50" means in chunks of 50."""
-    step = sgd(cross_entropy(net.apply), 0.1)
+    net, step, carry, data, batches = setting(kind, clients, device)
 
     def ours(how: str, chunk: int | None = None) -> Callable[[], object]:
-        return lambda: local_steps(step, {"theta": theta}, data, batches, how=how, chunk=chunk)
+        return lambda: local_steps(step, carry, data, batches, how=how, chunk=chunk)
 
-    chunked = {f"vmap {chunk}": ours("vmap", chunk) for chunk in CHUNKS}
-    return {"modules": lambda: modules(net, theta, data, batches), "loop": ours("loop"), **chunked}
+    plain = {} if kind in TOWERS else {"modules": lambda: modules(net, carry["theta"], data, batches)}
+    chunks = TOWER_CHUNKS if kind in TOWERS else CHUNKS
+    return plain | {"loop": ours("loop")} | {f"vmap {chunk}": ours("vmap", chunk) for chunk in chunks}
 
 
 def measure(functions: dict[str, Callable[[], object]], repeats: int, device: str) -> dict[str, float]:
     """Median milliseconds of each function, run in turn ``repeats`` times after one warm-up."""
     times: dict[str, list[float]] = {name: [] for name in functions}
+    clock = time.process_time if device == "cpu" else time.perf_counter
     for repeat in range(repeats + 1):
         for name, function in functions.items():
-            begun = time.perf_counter()
+            begun = clock()
             function()
             if device == "cuda":
                 torch.cuda.synchronize()
             if repeat:
-                times[name].append(1000 * (time.perf_counter() - begun))
+                times[name].append(1000 * (clock() - begun))
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def table(device: str = "cpu", kinds: Sequence[str] = KINDS) -> list[dict]:
+def table(device: str = "cpu", kinds: Sequence[str] = (*MODELS, *TOWERS)) -> list[dict]:
     """One row for each kind and number of clients."""
     rows = []
     for kind in kinds:
-        for clients in CLIENTS:
-            found = measure(ways(*setting(kind, clients, device)), 2 if clients == 1000 else 5, device)
+        for clients in sizes(kind):
+            slow = clients == 1000 or "resnet" in kind
+            found = measure(ways(kind, clients, device), 2 if slow else 5, device)
             rows.append({"kind": kind, "clients": clients, "ms": {name: round(ms, 2) for name, ms in found.items()}})
-            print(f"{kind:7} {clients:>7} " + " ".join(f"{ms:>9.1f}" for ms in found.values()), flush=True)
+            times = "   ".join(f"{name} {ms:.1f}" for name, ms in found.items())
+            print(f"{kind:23} {clients:>7}   {times}", flush=True)
     return rows
 
 
@@ -101,14 +160,24 @@ def choices(rows: list[dict]) -> dict[str, list]:
 
 def summary(rows: list[dict], chosen: dict[str, list]) -> str:
     """Ratios of the committed choice: to the plain loop over modules (higher is better), and to the best way."""
-    lines = [f"{'kind':7} {'clients':>7} {'choice':>10} {'modules/choice':>15} {'best/choice':>12}"]
+    lines = [f"{'kind':23} {'clients':>7} {'choice':>10} {'modules/choice':>15} {'best/choice':>12}"]
     for row in rows:
         how, chunk = chosen[row["kind"]]
         way = how if how == "loop" else f"{how} {chunk}"
-        best = min(ms for name, ms in row["ms"].items() if name != "modules")
-        ratios = f"{row['ms']['modules'] / row['ms'][way]:>15.2f} {best / row['ms'][way]:>12.2f}"
-        lines.append(f"{row['kind']:7} {row['clients']:>7} {way:>10} {ratios}")
+        best = min(ms for name, ms in row["ms"].items() if name != "modules") / row["ms"][way]
+        plain = f"{row['ms']['modules'] / row['ms'][way]:.2f}" if "modules" in row["ms"] else "-"
+        lines.append(f"{row['kind']:23} {row['clients']:>7} {way:>10} {plain:>15} {best:>12.2f}")
     return "\n".join(lines)
+
+
+def merged(known: Mapping[str, Any], device: str, rows: list[dict]) -> dict[str, Any]:
+    """The table ``known`` with these rows and their choices; kinds and devices that they do not name stay."""
+    chosen = choices(rows)
+    choice, measured = dict(known.get("choice", {})), dict(known.get("measured", {}))
+    kept = [row for row in measured.get(device, {}).get("rows", []) if row["kind"] not in chosen]
+    choice[device] = choice.get(device, {}) | chosen
+    measured[device] = {"torch": torch.__version__.split("+")[0], "rows": kept + rows}
+    return {"choice": choice, "measured": measured}
 
 
 def cost(device: str = "cpu") -> list[dict]:
@@ -139,8 +208,11 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write choices.json of this checkout")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--cost", metavar="FILE", help="measure whole rounds by clients and cohort instead, store them")
-    parser.add_argument("--kinds", default=",".join(KINDS), help="models to measure, comma-separated")
+    parser.add_argument("--kinds", default="models,towers", help="what to measure, comma-separated: kinds or these two")
     options = parser.parse_args()
+    kinds = [kind for word in options.kinds.split(",") for kind in KINDS.get(word, (word,))]
+    if not set(kinds) <= {*MODELS, *TOWERS}:
+        parser.error(f"--kinds: got {options.kinds}; allowed are {', '.join((*KINDS, *MODELS, *TOWERS))}")
     torch.set_num_threads(1)
     if options.cost:
         rows = cost(options.device)
@@ -149,19 +221,13 @@ def main() -> None:
             + "\n"
         )
         return
-    names = ["modules", "loop", *(f"vmap {chunk}" for chunk in CHUNKS)]
-    print(f"{'kind':7} {'clients':>7} " + " ".join(f"{name:>9}" for name in names) + "   milliseconds")
-    rows = table(options.device, options.kinds.split(","))
-    chosen = choices(rows)
-    print(summary(rows, chosen))
+    print(f"{'kind':23} {'clients':>7}   milliseconds")
+    rows = table(options.device, kinds)
+    print(summary(rows, choices(rows)))
     if options.write:
         path = Path(__file__).with_name("choices.json")
         known = json.loads(path.read_text()) if path.exists() else {}
-        kept = known.get("measured", {}).get(options.device, {}).get("rows", [])
-        rows = [row for row in kept if row["kind"] not in chosen] + rows
-        known.setdefault("choice", {}).setdefault(options.device, {}).update(chosen)
-        known.setdefault("measured", {})[options.device] = {"torch": torch.__version__.split("+")[0], "rows": rows}
-        path.write_text(json.dumps(known, indent=1) + "\n")
+        path.write_text(json.dumps(merged(known, options.device, rows), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -20,59 +20,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedbook import arguments
+from fedbook.learning.layers import LSTM, Views
 from fedbook.learning.models import MODELS, Network, Parameters
 
 ACTIVATIONS = ("tanh", "linear")
 HIDDEN = 128  # units of the fusion of two layers
-
-
-class Views(nn.Module):
-    """The same layers for each view, then the largest value over the views, element by element (view pooling).
-
-    Shapes: [B, v, C, H, W] to what the layers make of [B, C, H, W].
-    Source: Su et al., Multi-view Convolutional Neural Networks (2015), section 3.2.
-    """
-
-    def __init__(self, layers: nn.Module) -> None:
-        super().__init__()
-        self.layers = layers
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, v, C, H, W] to [B, C', H', W']."""
-        each = self.layers(x.flatten(0, 1))
-        return each.unflatten(0, x.shape[:2]).amax(1)
-
-
-class LSTM(nn.Module):
-    """One layer of long short-term memory, from zeros; its last hidden state is the answer.
-
-    Each gate has its rows of W x_t + U h_{t-1} + b, in the order i, f, g, o; i, f and o through the logistic function,
-    g through tanh. Then c_t = f c_{t-1} + i g and h_t = o tanh(c_t), element by element.
-    Weights start uniform in +-1 / sqrt(width), biases at 0, those of the forget gates at 1, so that long series are
-    remembered from the start.
-    By hand, as PyTorch's own layer has no rule for ``vmap``, and with one bias a gate instead of two that only add up.
-    Shapes: [B, steps, features] to [B, width].
-    Source: Hochreiter and Schmidhuber (1997); forget gates: Gers et al. (2000); their bias: Jozefowicz et al. (2015).
-    """
-
-    def __init__(self, features: int, width: int) -> None:
-        super().__init__()
-        self.inward = nn.Parameter(torch.empty(4 * width, features))
-        self.across = nn.Parameter(torch.empty(4 * width, width))
-        self.bias = nn.Parameter(torch.zeros(4 * width))
-        for weight in (self.inward, self.across):
-            nn.init.uniform_(weight, -1 / math.sqrt(width), 1 / math.sqrt(width))
-        nn.init.ones_(self.bias[width : 2 * width].detach())
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, steps, features] to [B, width], each entry between -1 and 1."""
-        driven = x @ self.inward.mT + self.bias  # [B, steps, 4 width], all steps at once
-        h = c = driven.new_zeros(len(x), self.across.shape[1])
-        for now in driven.unbind(1):
-            i, f, g, o = (now + h @ self.across.mT).chunk(4, -1)
-            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-            h = o.sigmoid() * c.tanh()
-        return h
 
 
 @dataclass(frozen=True)
@@ -173,9 +125,11 @@ def tower(name: str, shape: Sequence[int], width: int, activation: str = "tanh")
 class Fusion(Network):
     """The server's network: ``apply(theta0, combine(views)) -> logits``, of M parties' embeddings.
 
-    ``widths``: P_m of each party in order. A party that trains while the others stand still replaces its own block:
-    ``put(rest(z, own), fresh, columns(m)) `` is z with ``fresh`` for ``own``, the same code for every party, so that
-    parties of equal width are simulated together by ``vmap`` (or by a leading axis) with a row of columns for each.
+    ``widths``: P_m of each party in order. A party that trains while the others stand still puts its own block to what
+    the others sent: ``put(others, own, columns(m))``, the same code for every party, so that parties of equal width
+    are simulated together by ``vmap`` (or by a leading axis) with a row of columns for each. ``others`` are all
+    embeddings side by side, of which the party's own columns are replaced; where the fusion ``sums``, the sum of the
+    others' without its own.
     """
 
     widths: tuple[int, ...]
@@ -234,25 +188,22 @@ class Fusion(Network):
         start = 0 if self.sums else sum(self.widths[:party])
         return torch.arange(start, start + self.widths[party])
 
-    def rest(self, z: Tensor, own: Tensor) -> Tensor:
-        """What stays constant of z for a party with the block ``own`` in it: z - own of a sum, else z as it is."""
-        return z - own if self.sums else z
+    def put(self, others: Tensor, own: Tensor, columns: Tensor) -> Tensor:
+        """z with the block ``own``: in place of its columns, or added to the others' sum.
 
-    def put(self, rest: Tensor, own: Tensor, columns: Tensor) -> Tensor:
-        """``rest`` with the block ``own``; a gradient flows into ``own`` alone, the other columns keep every bit.
-
-        Shapes: ``rest`` [..., B, input_width], ``own`` [..., B, P_m], ``columns`` [..., P_m] to ``rest``'s, with the
-        leading axes of ``own``. Raises: ValueError.
+        A gradient flows into ``own`` alone; of embeddings side by side the other columns keep every bit.
+        Shapes: ``others`` [..., B, input_width], ``own`` [..., B, P_m], ``columns`` [..., P_m] to the shape of
+        ``others``, with the leading axes of ``own``. Raises: ValueError.
         """
-        if rest.shape[-1] != self.input_width or own.shape[-1] != columns.shape[-1]:
-            shapes = [tuple(x.shape) for x in (rest, own, columns)]
+        if others.shape[-1] != self.input_width or own.shape[-1] != columns.shape[-1]:
+            shapes = [tuple(x.shape) for x in (others, own, columns)]
             allowed = f"[..., B, {self.input_width}], [..., B, P_m] and [..., P_m]"
-            raise arguments.wrong(ValueError, "rest, own and columns", shapes, allowed)
-        rest = rest.detach()
+            raise arguments.wrong(ValueError, "others, own and columns", shapes, allowed)
+        others = others.detach()
         if self.sums:
-            return rest + own
+            return others + own
         # not torch.where with a gather: that took three times as long, gradient included
-        return rest.expand(*own.shape[:-1], -1).scatter(-1, columns.unsqueeze(-2).expand(own.shape), own)
+        return others.expand(*own.shape[:-1], -1).scatter(-1, columns.unsqueeze(-2).expand(own.shape), own)
 
     def permute(self, theta0: Mapping[str, Tensor], order: Sequence[int]) -> Parameters:
         """``theta0`` for the same parties in another order: the party at place i is the one now at ``order[i]``.

@@ -45,7 +45,7 @@ class VerticalSettings:
 
     ``parties`` (M): images in 4 quadrants, whole for 1, else vertical strips; views and columns in equal parts.
     ``embedding`` (P_m): components of a party's embedding (fusion "logits" needs as many as there are classes).
-    ``tower``: a party's network, ``activation`` at its end ("tanh": embeddings in (-1, 1), a range that both sides know;
+    ``tower``: a party's network, ``activation`` at its end ("tanh": embeddings in (-1, 1), a range both sides know;
     "linear": its range is sent along). ``fusion``: the server's network. ``loss``: "cross_entropy" or "squared" (half
     the squared distance to the one-hot label). ``train_samples``, ``test_samples``: how many to use (0: all).
     ``judge``: "test", or "validation": a tenth of the training samples is held out and judged on instead.
@@ -238,10 +238,11 @@ def _load(name: str, settings: VerticalSettings, root: str | None):
     if name in ("digits", "mnist", "fashion_mnist", "cifar10"):
         return data.load(name, dtype=torch.uint8, **({} if name == "digits" else {"root": root}))
     if name in ("solids", "series"):
-        make = data.solids if name == "solids" else data.time_series
         sizes = {"train_samples": settings.train_samples, "test_samples": settings.test_samples}
-        return make(**{word: count for word, count in sizes.items() if count})
+        sizes = {word: count for word, count in sizes.items() if count}
+        return data.time_series(**sizes) if name == "series" else data.solids(**sizes, dtype=torch.uint8)
     if name == "breast_cancer":
         return data.breast_cancer()
-    readers = {"modelnet10": data.modelnet10, "mimic3": data.mimic3, "imagenet100": data.imagenet_folder}
-    return readers[name](root=root)
+    if name == "mimic3":
+        return data.mimic3(root=root)
+    return (data.modelnet10 if name == "modelnet10" else data.imagenet_folder)(root=root, dtype=torch.uint8)

@@ -50,10 +50,10 @@ class Config:
     short) or "iid" (with replacement, as the theorems want it). ``lr`` (eta), ``lr_schedule``: "constant" or "inverse"
     (eta / (r + 1) in round r); ``lr_drop``: from this round on a tenth (0: never). ``compressor``: none, scalar, hex,
     topk or randomk; ``bits`` (b; top-k keeps floor(P b / 32) components; 32: no compression). ``bits_schedule``:
-    "constant", or "growing" (b + ceil(log2(r + 1) / 4) bits; k = ceil(P (1 - (1 - b/32) / sqrt(r + 1)))). ``rule``: what
-    top-k keeps: "gradient" (of the previous round; by magnitude in the first), or "magnitude". ``dither``: subtractive,
-    from a seed in the message. ``grid`` of the scalar quantiser, ``codebook`` of the hexagonal one (see
-    fedbook.compression). ``compress_server``: whether theta_0 is compressed as well (its matrices; vectors go as
+    "constant", or "growing" (b + ceil(log2(r + 1) / 4) bits; k = ceil(P (1 - (1 - b/32) / sqrt(r + 1)))). ``rule``:
+    which components top-k keeps, "gradient" (largest in the previous round; by magnitude in the first) or "magnitude".
+    ``dither``: subtractive, from a seed in the message. ``grid`` of the scalar quantiser, ``codebook`` of the hexagonal
+    one (see fedbook.compression). ``compress_server``: whether theta_0 is compressed too (its matrices; vectors go as
     they are). ``literal_server``: Algorithm 2 as printed, with theta_0 compressed although it is never sent.
     """
 
@@ -130,7 +130,7 @@ METHODS = {
     "c-vfl": Method("Algorithm 1: Q local steps on compressed views of the others"),
     "c-vfl-one-step": Method("Algorithm 2: the server returns the derivatives of the embeddings, Q = 1", "cotangents"),
     "vfl": Method("uncompressed vertical learning with Q local steps (FedBCD)", compresses=False),
-    "secure-sum": Method("Algorithm 1 where the server learns the sum of the embeddings only (fusion sum or logits)", "sum"),
+    "secure-sum": Method("Algorithm 1, but the server learns only the embeddings' sum (fusion sum or logits)", "sum"),
     "private-labels": Method("only the server has labels; it sends dF/dz (fusion sum or logits)", "derivative"),
     "split-learning": Method("one party with all features, derivatives returned, Q = 1", "cotangents", parties=1),
     "central": Method("control: all features on one machine, Q steps on each batch", "nothing", compresses=False),
@@ -166,7 +166,7 @@ class CVFL:
         self.method = METHODS[arguments.one_of("method", method, METHODS)]
         self.name, self.problem, self.first = method, problem, first
         self.towers, self.fusion, self.members = problem.towers, problem.fusion, problem.members
-        self.samples, self.kind = len(problem.y), problem.settings.tower
+        self.samples, self.kind = len(problem.y), f"tower {problem.settings.tower}"
         self.loss = batch_loss(problem.settings.loss)
         self.parties = sum(map(len, self.members.values()))
         if self.method.down in ("sum", "derivative") and not self.fusion.sums:
@@ -281,7 +281,7 @@ class CVFL:
         else:
             others = self.fusion.combine(views)
         reply = self._train(local, others, local.inbox["theta0"])
-        if self.config.at(local.t, 32, -1.0, 1.0) is None:
+        if not self._chain(local.t):
             return reply
         view = torch.stack([views[m][r] for r, m in enumerate(own.tolist())])
         return replace(reply, trace={"squared_error": (view - self._embedding(local)).square().mean((1, 2))})
@@ -339,9 +339,9 @@ class CVFL:
         return self._along(local, local.inbox["cotangent"], None)
 
     def train_without_labels(self, local: Local) -> Reply:
-        """Q steps along dF/dz; for the squared loss of a plain sum a party can correct it for its own moves, exactly."""
+        """Q steps along dF/dz; for the squared loss of a plain sum a party corrects it for its own moves, exactly."""
         exact = self.problem.settings.loss == "squared" and self.fusion.name == "logits"
-        view = self._own_view(local) if exact and self.config.local_steps else None
+        view = self._own_view(local) if exact else None
         return self._along(local, local.inbox["derivative"], view)
 
     def _along(self, local: Local, cotangent: Tensor, view: Tensor | None) -> Reply:

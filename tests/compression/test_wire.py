@@ -51,7 +51,7 @@ def test_packing_agrees_with_python_numbers_and_comes_back(bits, count, rows, ra
     assert unpack(packed, bits, count).tolist() == codes
 
 
-@pytest.mark.parametrize("bits", range(1, 17))
+@pytest.mark.parametrize("bits", [*range(1, 18), 24, 31, 32])
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 1000])
 def test_packing_of_every_width(bits, count):
     codes = torch.from_numpy(stream(bits, "codes").integers(0, 2**bits, (3, count)))
@@ -127,6 +127,8 @@ def test_messages_of_another_kind_bits_or_shape_are_refused(name):
             with pytest.raises(ValueError, match="kind"):
                 reader.decode(sent, like)
     for shape, word in (((2, 5, 3), "batch"), ((2, 3, 6), "width")):
+        if getattr(compressor, "k", 1) > shape[2]:
+            continue  # refused because of k
         with pytest.raises(ValueError, match=f"{word} in its header: got [35]"):
             compressor.decode(sent, torch.zeros(shape, dtype=x.dtype))
     with pytest.raises(ValueError, match="buffers: got 2"):

@@ -296,7 +296,7 @@ def test_the_report_is_plain_json(source, tmp_path):
 
 def test_bad_arguments_are_named(tmp_path):
     for call in (fetch, verify):
-        with pytest.raises(ValueError, match="name: got 'imagenet'; allowed is one of cifar10, "):
+        with pytest.raises(ValueError, match="name: got 'imagenet'; allowed is one of breast_cancer, cifar10, "):
             call("imagenet")
         with pytest.raises(TypeError, match="root: got 3"):
             call("mnist", 3)

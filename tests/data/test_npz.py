@@ -251,3 +251,23 @@ def test_bad_arguments_are_named(tmp_path):
             read(tmp_path, honest(), wanted=wanted)
     with pytest.raises(FileNotFoundError):
         read_npz(tmp_path / "none.npz", EXPECTED)
+
+
+@pytest.mark.parametrize("count", [2, 5, 9])
+def test_an_axis_may_have_any_size_of_a_range(tmp_path, count):
+    expected = {"x": Expected((range(2, 10), 3), ("<f4", "<f8"))}
+    x = np.arange(count * 3, dtype=np.float32).reshape(count, 3)
+    assert np.array_equal(read(tmp_path, zipped(("x.npy", npy(x))), expected)["x"], x)
+    assert expected["x"].bytes == 9 * 3 * 8 and expected["x"].shape_text() == "[2 to 9, 3]"
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (10, 3), (5, 4), (15,), (5, 3, 1), (0, 3)])
+def test_sizes_outside_the_range_are_refused(tmp_path, shape):
+    content = zipped(("x.npy", npy(np.zeros(shape, np.float32))))
+    with pytest.raises(BrokenFile, match=r"x.npy has shape \[.*\]; expected is \[2 to 9, 3\]"):
+        read(tmp_path, content, {"x": Expected((range(2, 10), 3), ("<f4",))})
+
+
+def test_an_empty_range_is_no_size(tmp_path):
+    with pytest.raises(TypeError, match="shape: got range"):
+        read(tmp_path, honest(), {"x": Expected((range(2, 2), 3))})

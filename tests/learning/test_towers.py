@@ -225,6 +225,12 @@ def test_a_fresh_lstm_remembers():
 
 # fusions ----------------------------------------------------------------------------------------
 
+
+def others_of(net, views, m):
+    """What party m puts its block to: all embeddings side by side, or the sum of the others'."""
+    return sum(h for j, h in enumerate(views) if j != m) if net.sums else torch.cat(views, 1)
+
+
 WIDTHS = {"concat": (3, 2, 3, 3), "concat_mlp": (3, 2, 3, 3), "sum": (5, 5, 5, 5), "logits": (4, 4, 4, 4)}
 
 
@@ -295,20 +301,19 @@ def test_gradients_by_theta0_are_autograd_s(name):
 def test_one_fresh_block_among_constant_ones(name, how):
     """Parties of equal width at different places, all at once, against torch.cat and backward, one by one."""
     net, theta0, views, y = setting(name)
-    z = net.combine(views)
     for group in {width: [m for m in range(4) if net.widths[m] == width] for width in net.widths}.values():
         fresh = [drawn(*views[m].shape, seed=40 + m) for m in group]
         columns = torch.stack([net.columns(m) for m in group])
-        rest = torch.stack([net.rest(z, views[m]) for m in group])
+        others = torch.stack([others_of(net, views, m) for m in group])
 
-        def loss(own, rest, columns):
-            return nn.functional.cross_entropy(net.apply(theta0, net.put(rest, own, columns)), y)
+        def loss(own, others, columns):
+            return nn.functional.cross_entropy(net.apply(theta0, net.put(others, own, columns)), y)
 
         if how == "vmap":
-            slopes = vmap(grad(loss))(torch.stack(fresh), rest, columns)
+            slopes = vmap(grad(loss))(torch.stack(fresh), others, columns)
         else:
             own = torch.stack(fresh).requires_grad_()
-            logits = net.apply(theta0, net.put(rest, own, columns))
+            logits = net.apply(theta0, net.put(others, own, columns))
             nn.functional.cross_entropy(logits.flatten(0, 1), y.repeat(len(group))).mul(len(group)).backward()
             slopes = own.grad
         for slope, own, m in zip(slopes, fresh, group, strict=True):
@@ -328,32 +333,32 @@ def test_put_keeps_the_other_columns_bit_for_bit():
         mine = torch.zeros(11, dtype=torch.bool)
         mine[net.columns(m)] = True
         fresh = drawn(*views[m].shape, seed=50)
-        put = net.put(net.rest(odd, odd[:, mine]), fresh, net.columns(m))
+        put = net.put(odd, fresh, net.columns(m))
         assert torch.equal(put[:, mine], fresh)
         assert torch.equal(put[:, ~mine].view(torch.int64), odd[:, ~mine].view(torch.int64))
         assert torch.equal(net.put(z, views[m], net.columns(m)), z)
     assert torch.cat([net.columns(m) for m in range(4)]).tolist() == list(range(11))
     for name in ("sum", "logits"):
         net, _, views, _ = setting(name)
-        rest = net.rest(net.combine(views), views[1])
-        assert torch.allclose(rest, views[0] + views[2] + views[3], rtol=0, atol=1e-12)
-        assert torch.equal(net.put(rest, views[0], net.columns(1)), rest + views[0])
+        others = others_of(net, views, 1)
+        assert torch.allclose(net.put(others, views[1], net.columns(1)), net.combine(views), rtol=0, atol=1e-12)
+        assert torch.equal(net.put(others, views[0], net.columns(1)), others + views[0])
 
 
 @pytest.mark.parametrize("name", FUSIONS)
 def test_gradients_flow_into_the_own_block_alone(name):
     net, theta0, views, _ = setting(name)
-    rest = net.combine(views).requires_grad_()
+    others = others_of(net, views, 2).requires_grad_()
     own = views[2].clone().requires_grad_()
-    net.apply(theta0, net.put(rest, own, net.columns(2))).square().sum().backward()
-    assert rest.grad is None and bool(own.grad.any())
+    net.apply(theta0, net.put(others, own, net.columns(2))).square().sum().backward()
+    assert others.grad is None and bool(own.grad.any())
     both = grad(lambda pair: net.apply(theta0, net.put(*pair, net.columns(2))).square().sum(), argnums=0)
-    of_rest, of_own = both((rest.detach(), own.detach()))
-    assert not of_rest.any() and torch.allclose(of_own, own.grad, rtol=0, atol=1e-12)
+    of_others, of_own = both((others.detach(), own.detach()))
+    assert not of_others.any() and torch.allclose(of_own, own.grad, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", FUSIONS)
-def test_a_rest_that_parties_share_needs_no_copies(name):
+def test_others_that_parties_share_need_no_copies(name):
     """The batch's z once, without the axis of the parties, by vmap and by axis."""
     net, _, views, _ = setting(name)
     z, group = net.combine(views), [0, 2, 3]
@@ -443,9 +448,9 @@ def test_a_fusion_refuses_what_does_not_fit():
         (net.combine, (None,), "views: "), (net.combine, ([None] * 4,), "views: "),
         (net.columns, (4,), "party: "), (net.columns, (-1,), "party: "), (net.columns, (1.0,), "party: "),
         (net.columns, (None,), "party: "),
-        (net.put, (z[:, 1:], views[0], net.columns(0)), "rest, own"),
-        (net.put, (z, views[0], net.columns(1)), "rest, own"),
-        (net.put, (z, views[0], net.columns(0)[:1]), "rest, own"),
+        (net.put, (z[:, 1:], views[0], net.columns(0)), "others, own"),
+        (net.put, (z, views[0], net.columns(1)), "others, own"),
+        (net.put, (z, views[0], net.columns(0)[:1]), "others, own"),
         (net.permute, (theta0, [0, 1, 2]), "order: "), (net.permute, (theta0, [0, 1, 2, 2]), "order: "),
         (net.permute, (theta0, [0, 1, 2, 4]), "order: "), (net.permute, (theta0, None), "order: "),
         (net.permute, (theta0, "0123"), "order: "), (net.init, (None,), "rng: "),
