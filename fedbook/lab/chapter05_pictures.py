@@ -221,7 +221,7 @@ def staleness(
             joint.step()
             here = _flat(ours.server["theta0"], {word: own["theta"] for word, own in ours.clients.items()})
             there = _flat(joint.clients["all"]["theta0"], joint.clients["all"]["theta"])
-            found.append((here - start).norm() / (there - start).norm())
+            found.append((here - there).norm() / (there - start).norm())
     return torch.stack(found).reshape(len(lrs), len(local_steps))
 
 
