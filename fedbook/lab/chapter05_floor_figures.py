@@ -37,7 +37,7 @@ def draw_floors(axes: Any, found: Mapping[str, Tensor]) -> str:
     left.set(xlabel="round", ylabel=GRADIENT, ylim=(1e-6, None))
     left.legend(title="$k$", loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
     lossy = error > 0
-    slope = float(floor[lossy].sum() / error[lossy].sum())
+    slope = float((floor * error)[lossy].sum() / error[lossy].square().sum())
     for i in torch.nonzero(lossy).flatten().tolist():
         right.loglog(error[i], floor[i], **(series(i) | {"linestyle": "", "markersize": 7}))
     ends = torch.stack([error[lossy].min() / 2, error.max() * 2])

@@ -222,7 +222,7 @@ def _two_curves(
     right.set_xlabel("MB, up and down")
     left.set_title(", ".join(f"{LETTERS.get(name, name)} = {value}" for name, value in fixed.items()))
     plain_log(right.xaxis)
-    left.legend(loc="lower right")
+    right.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
     seeds = len(values)
     return f"Best {metric} of the mean over {seeds} seeds (± standard deviation there): {'; '.join(parts)}."
 

@@ -74,10 +74,12 @@ def table_beside_paper(table: Table, target: float, paper: str, metric: str | No
              f"{times * float(each.mean()):.{digits}f}", _reached(moved), _spread(ratio), "|", *theirs]
         )  # fmt: skip
     one, settings = SETTINGS[paper], {**table["settings"], **fixed}
+    rates = {c["tuned"].get("lr", settings["lr"]) for c in cells.values()}
+    rate = f"{min(rates):g} to {max(rates):g}, chosen for each row" if len(rates) > 1 else f"{min(rates):g}"
     ours = (
         f"here: {table['problem']}, M = {settings['parties']}, Q = {settings['local_steps']}, "
         f"B = {settings['batch_size']}, P_m = {settings['embedding']}, {settings['rounds']:,} rounds, "
-        f"{table['seeds']} seeds;\n      tower {settings['tower']}, rate {settings['lr']:g}; bytes as counted"
+        f"{table['seeds']} seeds;\n      tower {settings['tower']}, eta = {rate}; bytes as counted"
     )
     theirs = (
         f"the paper, {LAST[paper]}: {paper}, M = 4, Q = 10, B = {one.batch_size}, P_m = {one.width}, "

@@ -186,6 +186,7 @@ class CVFL:
             changes["local_steps"] = 1
         self.config = replace(config, **changes)
         self._ranked = self.config.compressor == "topk" and config.rule == "gradient" and config.bits != EXACT
+        self._chain(0)  # bits that leave no component are refused here, not in the first round
         self._columns = [self.fusion.columns(m) for m in range(self.parties)]
 
     def configuration(self) -> dict[str, Any]:
