@@ -255,7 +255,7 @@ def _tune(paper, method, problem, profile, base, tune, device) -> list[dict[str,
         held_out = {"judge": "validation"} if "judge" in paper.defaults() else {}  # else by other seeds alone
         trial = plan(paper, method, problem, profile, base | setting | held_out, (1000, 1001), device)
         rounds, _ = execute(trial.rounds(), label=f"tune {method} {setting}")
-        last = [row[-1] for row in _curve(rounds, paper.metric)[paper.metric] if row]
+        last = [row[-1] for row in _curve(rounds, paper.metric)[paper.metric] if row and not rounds.diverged]
         score = sum(last) / len(last) if last and all(math.isfinite(v) for v in last) else None
         tried.append({"settings": setting, "mean": score})
     return tried

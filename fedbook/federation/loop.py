@@ -28,6 +28,10 @@ class BudgetSpent(Exception):
     """The next release would take the run over its privacy budget; the message says which."""
 
 
+class Diverged(Exception):
+    """The run's numbers are no longer finite; the message says which."""
+
+
 @dataclass
 class Turn:
     """What the server's code has in one round: the clock, its draws and the privacy ledgers.
@@ -126,7 +130,8 @@ class Rounds:
     ``noise_seeds="system"`` draws privacy noise from the operating system. ``how`` and ``chunk`` (see
     fedbook.learning.local) default to the committed choice for the device and the model.
     ``delta``: at which privacy is reported and budgeted. ``budget``: the epsilon at ``delta`` that the run may
-    cost; it ends before the round that would cost more, with the model it has and ``stopped`` saying why.
+    cost; it ends before the round that would cost more, with the model it has and ``stopped`` saying why. So it does
+    where an algorithm finds that it has :class:`Diverged` (``diverged``).
     ``observe(exchange, uploads)`` is called after each exchange (recording, teaching).
     Raises: TypeError, ValueError, checkpoint.CheckpointError.
     """
@@ -167,6 +172,7 @@ class Rounds:
         if budget is not None and delta is None:
             raise arguments.wrong(ValueError, "delta", delta, "a number in (0, 1) with a budget")
         self.stopped: str | None = None
+        self.diverged = False
         self.evaluate, self.observe = evaluate, observe
         self.path = None if path is None else Path(path)
         self.history, self.t = History(), -1  # t: the next round; -1 = the set-up is still to do
@@ -203,8 +209,9 @@ class Rounds:
         while self.t < self.total and self.stopped is None:
             try:
                 record = self.step()
-            except BudgetSpent as spent:
-                self._stop(str(spent))
+            except (BudgetSpent, Diverged) as end:
+                self.diverged = isinstance(end, Diverged)
+                self._stop(str(end))
                 return
             yield record
 

@@ -176,13 +176,14 @@ def judged(samples: Any, settings: Any) -> tuple[tuple[Tensor, Tensor], tuple[Te
     ``samples``: train_x, train_y, test_x, test_y. ``settings``: train_samples, test_samples, judge.
     """
     train, test = (samples.train_x, samples.train_y), (samples.test_x, samples.test_y)
-    test_samples = settings.test_samples
+    train_samples, test_samples = settings.train_samples, settings.test_samples
     if settings.judge == "validation":
         order = torch.from_numpy(stream(0, "validation").permutation(len(train[1])))
         held = len(order) // 10
         test, train = tuple(v[order[:held]] for v in train), tuple(v[order[held:]] for v in train)
         test_samples = min(test_samples, held)  # it was said of the test samples; these are fewer
-    return subset(*train, settings.train_samples, "train"), subset(*test, test_samples, "test")
+        train_samples = min(train_samples, len(train[1]))  # and of all training samples
+    return subset(*train, train_samples, "train"), subset(*test, test_samples, "test")
 
 
 def pixel_moments(pixels: Tensor) -> tuple[float, float]:

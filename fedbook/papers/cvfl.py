@@ -12,7 +12,7 @@ METHODS, not a loop of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -23,14 +23,14 @@ from torch.func import grad, grad_and_value, vmap
 
 from fedbook import arguments
 from fedbook.compression import Codec, RandomK, TopK, compressor, keep_columns
-from fedbook.compression.secure_sum import SecureSum, party_dither
+from fedbook.compression.secure_sum import SecureSum
 from fedbook.experiment import Paper, identity, own_settings
 from fedbook.federation.cohort import Cohort, Everyone
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
 from fedbook.federation.ledger import Wire
-from fedbook.federation.loop import Rounds, Turn, no_setup
+from fedbook.federation.loop import Diverged, Rounds, Turn, no_setup
 from fedbook.federation.population import Federation
-from fedbook.federation.tree import Tree, tree_map
+from fedbook.federation.tree import Tree, leaves, tree_map
 from fedbook.learning.local import Batches, Step, local_steps, sgd
 from fedbook.learning.models import Parameters, stack
 from fedbook.learning.vertical import PROBLEMS, VerticalProblem, VerticalSettings, batch_loss, vertical_problem
@@ -50,7 +50,8 @@ class Config:
     short) or "iid" (with replacement, as the theorems want it). ``lr`` (eta), ``lr_schedule``: "constant" or "inverse"
     (eta / (r + 1) in round r); ``lr_drop``: from this round on a tenth (0: never). ``compressor``: none, scalar, hex,
     topk or randomk; ``bits`` (b; top-k keeps floor(P b / 32) components; 32: no compression). ``bits_schedule``:
-    "constant", or "growing" (b + ceil(log2(r + 1) / 4) bits; k = ceil(P (1 - (1 - b/32) / sqrt(r + 1)))). ``rule``:
+    "constant", or "growing" (b + ceil(log2(r + 1) / 4) bits, at most 16 and for hex 8; for top-k, where the constant k
+    is rounded down, k = ceil(P (1 - (1 - b/32) / sqrt(r + 1)))). ``rule``:
     which components top-k keeps, "gradient" (largest in the previous round; by magnitude in the first) or "magnitude".
     ``dither``: subtractive, from a seed in the message. ``grid`` of the scalar quantiser, ``codebook`` of the hexagonal
     one (see fedbook.compression). ``compress_server``: whether theta_0 is compressed too (its matrices; vectors go as
@@ -88,7 +89,7 @@ class Config:
         arguments.one_of("rule", self.rule, ("gradient", "magnitude"))
         arguments.one_of("grid", self.grid, ("endpoints", "bins"))
         arguments.one_of("codebook", self.codebook, ("finite", "infinite"))
-        if self.bits != EXACT:
+        if self.bits != EXACT or not isinstance(self.bits, int):
             arguments.integer("bits", self.bits, 1, MOST_BITS.get(self.compressor, EXACT))
 
     def step(self, t: int) -> float:
@@ -137,7 +138,7 @@ METHODS = {
 }  # fmt: skip
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)  # as many seeds side by side; 8 N bytes each
 def _epoch_order(seed: int, epoch: int, samples: int) -> Tensor:
     return torch.from_numpy(stream(seed, "epoch", epoch).permutation(samples))
 
@@ -149,14 +150,15 @@ def batch_ids(seed: int, t: int, samples: int, batch_size: int, sampling: str = 
         return torch.from_numpy(stream(seed, "batch", t).integers(samples, size=size))
     a_epoch = math.ceil(samples / size)
     start = t % a_epoch * size
-    return _epoch_order(seed, t // a_epoch, samples)[start : start + size]
+    return _epoch_order(seed, t // a_epoch, samples)[start : start + size].clone()
 
 
 class CVFL:
     """Algorithm 1 and 2 and what they are compared with; S seeds side by side.
 
     A party's state: ``theta`` (theta_m) and, for top-k by gradient, ``score``. ``first``: the first models
-    {"theta0": [S, ...], GROUP: [S, M_g, ...]} where they are not to be drawn.
+    {"theta0": [S, ...], GROUP: [S, M_g, ...]} where they are not to be drawn. Batches (and under "secure-sum" dithers
+    and masks) come from the run's seed, which all know; other dithers from the noise seeds, sent in each message.
     Memory of a round: every party's batch, activations and everyone's embeddings, S x M x M x B x P numbers.
     """
 
@@ -180,6 +182,10 @@ class CVFL:
         if self.method.down == "sum" and problem.settings.activation != "tanh":
             allowed = f"tanh with the method {method}: all parties need one grid"
             raise arguments.wrong(ValueError, "activation", problem.settings.activation, allowed)
+        if self.method.parties and self.parties != self.method.parties:
+            raise arguments.wrong(
+                ValueError, "parties", self.parties, f"{self.method.parties} with the method {method}"
+            )
         arguments.integer("batch_size", config.batch_size, 0, self.samples)
         changes: dict[str, Any] = {} if self.method.compresses else {"compressor": "none"}
         if self.method.down == "cotangents":
@@ -198,7 +204,10 @@ class CVFL:
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """Fresh networks: the server's, and each party's own."""
         device, dtype = federation.device, next(iter(self.problem.parts.values())).dtype
-        turn.in_clear("all features" if self.method.down == "nothing" else "the embeddings")
+        shown = {"nothing": "all features", "sum": "the sum of the embeddings"}
+        turn.in_clear(shown.get(self.method.down, "the embeddings"))
+        if self.method.down in ("views", "sum"):
+            turn.assume_public("the labels, among the parties")
         theta0 = stack([self.fusion.init(stream(s, "init server"), dtype) for s in turn.seeds])
         theta = {}
         for word, numbers in self.members.items():
@@ -220,12 +229,13 @@ class CVFL:
         return {"theta0": theta0}, clients
 
     def setup(self, server: dict[str, Tree], turn: Turn) -> Round:
-        """Nothing crosses before the first round: seeds, labels and network shapes are common knowledge."""
+        """Nothing crosses before the first round: seeds and network shapes are known, labels to whoever needs them."""
         return no_setup(server)
 
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
         """One round of Algorithm 1 (t0 = r Q) or of the method's own second half."""
         everyone = turn.cohort(Everyone())
+        _still_finite("theta_0", *(p for _, p in leaves(server)))
         if self.method.down == "nothing":
             yield Exchange(everyone, work=self.train_alone)
             return server
@@ -268,6 +278,7 @@ class CVFL:
     def embed(self, local: Local) -> Reply:
         """Its embeddings of the round's batch, to be compressed on their way."""
         h = self._embedding(local)
+        _still_finite("an embedding", h)
         if self._ranked and local.t > 0:
             k = self.config.at(local.t, h.shape[-1], None, None).k
             h = keep_columns(h, local.state["score"], k)
@@ -284,8 +295,8 @@ class CVFL:
         reply = self._train(local, others, local.inbox["theta0"])
         if not self._chain(local.t):
             return reply
-        view = torch.stack([views[m][r] for r, m in enumerate(own.tolist())])
-        return replace(reply, trace={"squared_error": (view - self._embedding(local)).square().mean((1, 2))})
+        view = torch.stack([views[m][r] for r, m in enumerate(local.clients.tolist())])  # E_m, summed over the batch:
+        return replace(reply, trace={"squared_error": (view - self._embedding(local)).square().sum((1, 2))})
 
     def embed_masked(self, local: Local) -> Reply:
         """Its quantised embeddings under the masks of all pairs: uniform numbers to whoever sees one message."""
@@ -296,44 +307,18 @@ class CVFL:
         """Q steps with the others' part of the sum: the decoded sum less its own decoded embeddings."""
         secure, h = self._secure(local.t), self._embedding(local)
         total = secure.total(local.inbox["codes"], local.seeds, local.t, h)
-        own = []
-        for row, seed, party in zip(h, local.seeds, local.clients.tolist(), strict=True):
-            dither = party_dither(seed, local.t, party, tuple(row.shape)).to(row) if self.config.dither else 0.0
-            own.append(secure.quantiser.reconstruct(secure.quantiser.quantise(row, dither), dither, row))
-        return self._train(local, total - torch.stack(own), local.inbox["theta0"])
+        own = secure.own(h, local.seeds, local.t, local.clients.tolist())
+        return self._train(local, total - own, local.inbox["theta0"])
 
     def _train(self, local: Local, others: Tensor, theta0: Tree) -> Reply:
-        tower, fusion = self.towers[local.group], self.fusion
-        names, lr = list(local.state["theta"]), self.config.step(local.t)
-
-        def loss(theta: Parameters, fixed: Tree, batch: Mapping[str, Tensor], probe: Tensor | None) -> Tensor:
-            h = tower.apply({name: theta[name] for name in names}, batch["x"])
-            h = h if probe is None else h + probe
-            z = fusion.put(fixed["others"], h, fixed["columns"])
-            return self.loss(fusion.apply(fixed["theta0"], z), batch["y"])
-
+        """Q steps on F with the own block fresh, ``others`` and ``theta0`` constant."""
         columns = torch.stack([self._columns[m] for m in local.clients.tolist()]).to(others.device)
-        fixed = {"others": others, "columns": columns, "theta0": theta0}
-        carry = {"theta": local.state["theta"], "fixed": fixed}
-        if not self._ranked:
-            carry = self._steps(local, sgd(lambda p, batch: loss(p, p, batch, None), lr), carry)
-            return Reply(state={"theta": carry["theta"]})
 
-        def direction(carry: Tree, batch: Mapping[str, Tensor]) -> tuple[Tree, Tensor]:
-            probe = torch.zeros_like(carry["score"])  # its gradient is dF/dh, summed over the batch
+        def value(h: Tensor, fixed: Tree, batch: Mapping[str, Tensor]) -> Tensor:
+            z = self.fusion.put(fixed["others"], h, fixed["columns"])
+            return self.loss(self.fusion.apply(fixed["theta0"], z), batch["y"])
 
-            def objective(theta: Parameters, probe: Tensor) -> Tensor:
-                return loss(theta, carry["fixed"], batch, probe)
-
-            (theta, score), value = grad_and_value(objective, argnums=(0, 1))(carry["theta"], probe)
-            return {"theta": theta, "score": score.abs()}, value
-
-        def update(carry: Tree, move: Tree) -> None:
-            tree_map(lambda p, g: p.sub_(g, alpha=lr), carry["theta"], move["theta"])
-            carry["score"].copy_(move["score"])
-
-        carry = self._steps(local, Step(direction, update), carry | {"score": local.state["score"]})
-        return Reply(state={"theta": carry["theta"], "score": carry["score"]})
+        return self._descend(local, value, {"others": others, "columns": columns, "theta0": theta0})
 
     def step_back(self, local: Local) -> Reply:
         """Algorithm 2, lines 8-9: the chain rule with the derivative that the server returned."""
@@ -347,18 +332,40 @@ class CVFL:
 
     def _along(self, local: Local, cotangent: Tensor, view: Tensor | None) -> Reply:
         """Steps on <h, cotangent>, plus |h - view|^2 / 2B where the derivative follows the party's own embedding."""
-        tower, names = self.towers[local.group], list(local.state["theta"])
 
-        def surrogate(p: Tree, batch: Mapping[str, Tensor]) -> Tensor:
-            h = tower.apply({name: p[name] for name in names}, batch["x"])
-            value = (h * p["cotangent"]).sum()
-            return value if view is None else value + (h - p["view"]).square().sum() / (2 * len(h))
+        def value(h: Tensor, fixed: Tree, batch: Mapping[str, Tensor]) -> Tensor:
+            along = (h * fixed["cotangent"]).sum()
+            return along if view is None else along + (h - fixed["view"]).square().sum() / (2 * len(h))
 
-        fixed = {"cotangent": cotangent} | ({} if view is None else {"view": view})
-        step = sgd(surrogate, self.config.step(local.t))
-        carry = self._steps(local, step, {"theta": local.state["theta"], "fixed": fixed})
-        score = {"score": cotangent.sum(1).abs()} if self._ranked else {}
-        return Reply(state={"theta": carry["theta"]} | score)
+        return self._descend(local, value, {"cotangent": cotangent} | ({} if view is None else {"view": view}))
+
+    def _descend(
+        self, local: Local, value: Callable[[Tensor, Tree, Mapping[str, Tensor]], Tensor], fixed: Tree
+    ) -> Reply:
+        """Q steps of a party on ``value`` of its own embedding; ``fixed``: the constants in it, one row a party."""
+        tower, names, lr = self.towers[local.group], list(local.state["theta"]), self.config.step(local.t)
+
+        def loss(p: Tree, batch: Mapping[str, Tensor]) -> Tensor:
+            return value(tower.apply({name: p[name] for name in names}, batch["x"]), p, batch)
+
+        carry = {"theta": local.state["theta"], "fixed": fixed}
+        if not self._ranked:
+            return Reply(state={"theta": self._steps(local, sgd(loss, lr), carry)["theta"]})
+
+        def direction(carry: Tree, batch: Mapping[str, Tensor]) -> tuple[Tree, Tensor]:
+            def objective(theta: Parameters, probe: Tensor) -> Tensor:
+                return value(tower.apply(theta, batch["x"]) + probe, carry["fixed"], batch)
+
+            probe = torch.zeros_like(carry["score"])  # its gradient is dF/dh, summed over the batch
+            (theta, score), now = grad_and_value(objective, argnums=(0, 1))(carry["theta"], probe)
+            return {"theta": theta, "score": score.abs()}, now
+
+        def update(carry: Tree, move: Tree) -> None:
+            tree_map(lambda p, g: p.sub_(g, alpha=lr), carry["theta"], move["theta"])
+            carry["score"].copy_(move["score"])
+
+        carry = self._steps(local, Step(direction, update), carry | {"score": local.state["score"]})
+        return Reply(state={"theta": carry["theta"], "score": carry["score"]})
 
     def train_alone(self, local: Local) -> Reply:
         """All blocks together, every one fresh: Q steps of SGD on the joint model, on the same batches."""
@@ -399,6 +406,9 @@ class CVFL:
         chain, h = self._chain(local.t), self.embed(local).upload["h"]
         if not chain:
             return h
+        if None in (local.noise_seeds or ()):
+            allowed = "seeds with the method private-labels: a party must know the dither of its own message"
+            raise arguments.wrong(ValueError, "noise_seeds", "system", allowed)
         codec = chain["h"].codec
         return codec.decode(codec.encode({"": h}, local.noise_streams("embeddings/h/codec")), {"": h})[""]
 
@@ -425,7 +435,7 @@ class CVFL:
         if found is None:
             return p
         codec = Codec(found)
-        buffers = codec.encode({"": rows}, turn.streams(f"server {name}"))
+        buffers = codec.encode({"": rows}, turn.noise_streams(f"server {name}"))
         return Wire(codec.decode(buffers, {"": rows})[""].view(p.shape), tuple((buffer,) for buffer in buffers))
 
     def _labels(self, turn: Turn) -> Tensor:
@@ -448,6 +458,12 @@ class CVFL:
 
 def _moved(theta: Tree, gradient: Tree, lr: float) -> Tree:
     return tree_map(lambda p, g: p - lr * g, theta, gradient)
+
+
+def _still_finite(what: str, *tensors: Tensor) -> None:
+    """Raises: Diverged. Messages carry float32, so what it cannot hold counts as infinite."""
+    if not all(bool(x.detach().float().isfinite().all()) for x in tensors):
+        raise Diverged(f"{what} is no longer finite (a smaller step size lr may help)")
 
 
 def _received(leaf: Tensor | Wire) -> Tensor:
@@ -499,7 +515,7 @@ PAPER = Paper(
     },
     as_published={
         "cifar10": {
-            "tower": "resnet18", "train_samples": 0, "test_samples": 0, "lr": 1e-4, "rounds": 100_000,
+            "tower": "resnet18", "embedding": 16, "train_samples": 0, "test_samples": 0, "lr": 1e-4, "rounds": 100_000,
             "evaluate_every": 500,
         },
         "modelnet10": {

@@ -70,6 +70,10 @@ def test_columns_and_views_are_dealt_out():
 def test_held_out_samples_judge_instead_of_the_test_samples():
     test, held = (vertical_problem("digits", VerticalSettings(judge=word)) for word in ("test", "validation"))
     assert len(held.y) + len(held.test_y) == len(test.y)
+    for name in ("series", "solids"):  # which are made in the size that is asked for
+        sizes = {"train_samples": 40, "test_samples": 20, "tower": "linear"}
+        made = vertical_problem(name, VerticalSettings(judge="validation", **sizes))
+        assert (len(made.y), len(made.test_y)) == (36, 4)
     few = vertical_problem("digits", VerticalSettings(train_samples=100, test_samples=50))
     assert (len(few.y), len(few.test_y)) == (100, 50)
 

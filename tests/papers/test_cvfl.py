@@ -190,8 +190,8 @@ def test_local_steps_on_stale_views_are_not_the_joint_steps():
 class Garbage:
     """A codec that delivers nonsense for one party and what it got for the others."""
 
-    def __init__(self, rows, where):
-        self.rows, self.where = rows, where
+    def __init__(self, where):
+        self.where = where
 
     def encode(self, message, rngs):
         from fedbook.federation.ledger import Encoded
@@ -211,7 +211,7 @@ def test_what_a_party_sent_does_not_matter_to_itself(monkeypatch, victim, settin
 
     problem = toy(**settings)
     right = run(start(problem, CONFIG, rounds=1))
-    monkeypatch.setattr(CVFL, "_chain", lambda self, t: {"h": Chain(codec=Garbage(4, victim))})
+    monkeypatch.setattr(CVFL, "_chain", lambda self, t: {"h": Chain(codec=Garbage(victim))})
     wrong = run(start(problem, CONFIG, rounds=1))
     (server, parties), (other_server, others) = models(right), models(wrong)
     same = [
@@ -345,11 +345,13 @@ def test_algorithm_2_as_printed_compresses_a_server_that_is_never_sent():
     assert pair[0].bytes.total["rounds"] == pair[1].bytes.total["rounds"]
 
 
+@pytest.mark.parametrize("rule", ["magnitude", "gradient"])
+@pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("compressor", ["none", "scalar", "hex", "topk"])
-def test_without_labels_the_squared_loss_of_a_sum_is_learned_exactly(compressor):
+def test_without_labels_the_squared_loss_of_a_sum_is_learned_exactly(compressor, steps, rule):
     problem = toy(fusion="logits", embedding=CLASSES, loss="squared")
-    config = replace(CONFIG, compressor=compressor, bits=16 if compressor == "topk" else 3, rule="magnitude")
-    config = replace(config, dither=True)
+    config = replace(CONFIG, compressor=compressor, bits=16 if compressor == "topk" else 3, rule=rule)
+    config = replace(config, local_steps=steps)
     pair = [run(start(problem, config, method, rounds=10)) for method in ("c-vfl", "private-labels")]
     assert gap(*map(models, pair)) < 1e-12
     assert all("y" not in group.samples for group in pair[1].federation.groups.values())
@@ -442,13 +444,30 @@ def test_top_k_ranks_by_the_last_gradient_of_the_round_before():
         assert torch.equal(columns, kept)
 
 
-def test_repetitions_side_by_side_are_the_single_runs():
-    for name in ("none", "scalar", "hex", "topk"):
-        problem, config = toy("unequal"), LOSSY.get(name, CONFIG)
-        both = run(start(problem, config, rounds=5, seeds=[3, 5]))
-        for slot, seed in enumerate((3, 5)):
-            alone = run(start(problem, config, rounds=5, seeds=[seed]))
-            assert gap(models(both, slot), models(alone)) < 1e-12
+def fitting(method):
+    """A toy problem and a lossy configuration for a method."""
+    settings = {"fusion": "sum"} if method in ("secure-sum", "private-labels") else {}
+    problem = toy("alone" if method == "split-learning" else "unequal", **settings)
+    return problem, LOSSY["scalar" if method == "secure-sum" else "topk"]
+
+
+@pytest.mark.parametrize("name", ["none", "scalar", "hex", "randomk"])
+def test_repetitions_side_by_side_are_the_single_runs(name):
+    problem, config = toy("unequal"), LOSSY.get(name, CONFIG)
+    both = run(start(problem, config, rounds=5, seeds=[3, 5]))
+    for slot, seed in enumerate((3, 5)):
+        assert gap(models(both, slot), models(run(start(problem, config, rounds=5, seeds=[seed])))) < 1e-12
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_repetitions_and_order_in_every_method(method, monkeypatch):
+    problem, config = fitting(method)
+    both = run(start(problem, config, method, rounds=3, seeds=[3, 5]))
+    for slot, seed in enumerate((3, 5)):
+        assert gap(models(both, slot), models(run(start(problem, config, method, rounds=3, seeds=[seed])))) < 1e-12
+    if method != "central":
+        monkeypatch.setattr(Everyone, "draw", lambda self, k, rng: torch.arange(k).flip(0))
+        assert gap(models(both), models(run(start(problem, config, method, rounds=3, seeds=[3, 5])))) == 0.0
 
 
 def test_the_dither_has_its_own_seeds():
@@ -456,17 +475,26 @@ def test_the_dither_has_its_own_seeds():
     a, again, other = (run(start(problem, config, rounds=3, noise_seeds=[seed])) for seed in (0, 0, 1))
     assert gap(models(a), models(again)) == 0.0
     assert gap(models(a), models(other)) > 1e-6
-    assert torch.equal(batch_ids(0, 2, N, 8), batch_ids(0, 2, N, 8))
+    sent = {}
+    for seed in (0, 1):
+        rounds = start(problem, config, rounds=1, noise_seeds=[seed])
+        rounds.observe = lambda exchange, up, seed=seed: sent.setdefault(seed, []).append((exchange, up))
+        run(rounds)
+    (first, other), labels = (sent[seed] for seed in (0, 1)), problem.y[batch_ids(0, 0, N, 8)]
+    matrix = [views.down["theta0"]["0.weight"].value for (_, _), (views, _) in (first, other)]
+    assert not torch.equal(*matrix)  # the server's dither too
+    exact = run(start(problem, replace(config, compressor="none"), rounds=1, noise_seeds=[1]))
+    same = run(start(problem, replace(config, compressor="none"), rounds=1, noise_seeds=[0]))
+    assert gap(models(exact), models(same)) == 0.0 and len(labels) == 8  # the batches are the same
 
 
 @pytest.mark.parametrize("method", list(METHODS))
 def test_a_run_resumes_bit_for_bit(method, tmp_path):
-    settings = {"fusion": "sum"} if method in ("secure-sum", "private-labels") else {}
-    problem = toy("alone" if method == "split-learning" else "equal", **settings)
-    config = LOSSY["scalar"] if method == "secure-sum" else LOSSY["topk"]
-    whole = run(start(problem, config, method, rounds=5))
-    run(start(problem, config, method, rounds=2, path=tmp_path / "c.pt"))
-    later = run(start(problem, config, method, rounds=5, path=tmp_path / "c.pt", resume=True))
+    problem, config = fitting(method)
+    judge = {"evaluate": problem.evaluation()}
+    whole = run(start(problem, config, method, rounds=5, **judge))
+    run(start(problem, config, method, rounds=2, path=tmp_path / "c.pt", **judge))
+    later = run(start(problem, config, method, rounds=5, path=tmp_path / "c.pt", resume=True, **judge))
     assert later.history == whole.history
     assert gap(models(later), models(whole)) == 0.0
 
@@ -528,14 +556,36 @@ def test_methods_that_do_not_fit_the_problem_say_what_does():
         CVFL(replace(CONFIG, batch_size=N + 1), toy())
     with pytest.raises(ValueError, match="method"):
         CVFL(CONFIG, toy(), "zip")
+    with pytest.raises(ValueError, match="parties"):
+        CVFL(CONFIG, toy(), "split-learning")
+    with pytest.raises(TypeError, match="bits"):
+        Config(bits=32.0)
     with pytest.raises(ValueError, match="k"):  # 2 bits of 8 components are less than one number
         run(start(toy(embedding=8), replace(LOSSY["topk"], bits=2), rounds=1))
 
 
-def test_a_run_that_diverged_stops_with_a_word():
+@pytest.mark.parametrize("config", ["none", "scalar"])
+def test_a_run_that_diverged_stops_with_a_word_and_what_it_has(config):
     problem = toy(activation="linear")
-    with pytest.raises(ValueError, match="x: got"):
-        run(start(problem, replace(LOSSY["scalar"], lr=1e200), rounds=20))
+    rounds = run(start(problem, replace(LOSSY.get(config, CONFIG), lr=1e30), rounds=20, evaluate=problem.evaluation()))
+    assert rounds.diverged and "finite" in rounds.stopped and 0 < len(rounds.history) < 20
+
+
+def test_own_views_need_a_dither_that_can_be_drawn_again():
+    problem = toy(fusion="logits", embedding=CLASSES, loss="squared")
+    with pytest.raises(ValueError, match="noise_seeds"):
+        run(start(problem, LOSSY["scalar"], "private-labels", noise_seeds="system"))
+
+
+def test_the_trace_is_the_squared_error_of_what_was_sent():
+    problem, config = toy("unequal"), LOSSY["hex"]
+    rounds = start(problem, config, rounds=1)
+    plain = PlainLoop(problem, *models(rounds), config)
+    ((views, _),) = recorded(rounds)
+    ids = batch_ids(0, 0, N, 8)
+    exact = [functional_call(plain.nets[m], plain.parties[m], (plain.x[m][ids],)) for m in range(3)]
+    found = sum(float((v - h).square().sum()) for v, h in zip(views, exact, strict=True)) / 3  # the mean over parties
+    assert rounds.history[0].trace["squared_error"][0] == pytest.approx(found, rel=1e-9)
 
 
 def test_only_messages_cross():

@@ -63,6 +63,8 @@ def test_the_papers_sizes_are_the_papers():
     assert [s["batch_size"] for s in (mimic, cifar, model, imagenet)] == [1000, 100, 64, 256]
     assert [s["lr"] for s in (mimic, cifar, model, imagenet)] == [0.01, 1e-4, 1e-3, 1e-3]
     assert [s["tower"] for s in (mimic, cifar, model, imagenet)] == ["lstm", "resnet18", "mvcnn", "resnet18_imagenet"]
+    assert [s["embedding"] for s in (mimic, cifar, model, imagenet)] == [16, 16, 4096, 128]
+    assert model["train_samples"] == 1008 and {s["test_samples"] for s in (mimic, cifar, model)} == {0}
     assert {s["parties"] for s in (mimic, cifar, model, imagenet)} == {4}
     epochs = [mimic["rounds"] / 15, cifar["rounds"] / 500, model["rounds"] / 16, imagenet["rounds"] / 495]
     assert epochs == [1000, 200, 100, 100] and imagenet["lr_drop"] == 50 * 495
