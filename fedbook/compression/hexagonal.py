@@ -83,7 +83,7 @@ class Hexagonal:
         """R messages in their wire format; a seed of the dither is drawn from each message's generator.
 
         Shapes: ``x`` [R, B, P], ``rngs`` R generators.
-        Raises: TypeError, ValueError (NaN, infinity, entries outside of the fixed range).
+        Raises: TypeError, ValueError (NaN, infinity, entries outside of the fixed range, or too large for an own one).
         """
         x = messages.checked(x, rngs)
         lows, highs = messages.ranges(x, self.low, self.high)
@@ -91,17 +91,23 @@ class Hexagonal:
         found = wire.headers("hex", book.bits_per_pair, self.flags, tuple(x.shape))
         found["seed"] = messages.draw_seeds(rngs) if self.dither else 0
         found["low"], found["high"] = messages.float_bits(lows), messages.float_bits(highs)
-        dtype = messages.working_dtype(x.dtype, (highs - lows) * book.distance)
-        low, spread = messages.column(lows, x, dtype), messages.column(highs - lows, x, dtype)
-        centred = x.to(dtype).sub(low).mul_(messages.inverse(spread)).sub_(0.5)  # [-1/2, 1/2]
-        if x.shape[2] % 2:
-            centred = torch.nn.functional.pad(centred, (0, 1))
-        p = centred[..., 0::2].mul(1 / book.distance).sub_(book.offset[0])  # [R, B, H]
-        q = centred[..., 1::2].mul(1 / (math.sqrt(3) * book.distance)).sub_(book.offset[1])
-        if self.dither:
-            dither_p, dither_q = self._dither(found["seed"], p)
-            p, q = p.add_(dither_p), q.add_(dither_q)
-        return wire.seal(found, wire.pack_checked(book.codes(p, q).flatten(1), book.bits_per_pair))
+        spreads = highs - lows
+
+        def codes(rows: slice | np.ndarray, dtype: torch.dtype) -> Tensor:
+            size = messages.exact(spreads[rows], dtype, self.low is None)
+            low, inverse = (messages.column(v, x, dtype) for v in (lows[rows], messages.inverse(size)))
+            centred = x[rows].to(dtype).sub(low).mul_(inverse).sub_(0.5)  # [-1/2, 1/2]
+            if x.shape[2] % 2:
+                centred = torch.nn.functional.pad(centred, (0, 1))
+            p = centred[..., 0::2].mul(1 / book.distance).sub_(book.offset[0])  # [R, B, H]
+            q = centred[..., 1::2].mul(1 / (math.sqrt(3) * book.distance)).sub_(book.offset[1])
+            if self.dither:
+                dither_p, dither_q = self._dither(found["seed"][rows], p)
+                p, q = p.add_(dither_p), q.add_(dither_q)
+            return book.codes(p, q)
+
+        bodies = messages.by_precision(x.dtype, spreads * book.distance, codes).flatten(1)
+        return wire.seal(found, wire.pack_checked(bodies, book.bits_per_pair))
 
     def decode(self, buffers: list[Encoded], like: Tensor) -> Tensor:
         """What R messages say, in ``like``'s dtype and device.
@@ -115,22 +121,26 @@ class Hexagonal:
         wire.expect(found, "flags", self.flags, f"{self.flags} (dither {self.dither}, {self.codebook}, range)")
         bodies = wire.read_bodies(buffers, self.payload_bytes(B, P))
         lows, highs = messages.read_ranges(found, self.low, self.high)
-        codes = wire.unpack(bodies.to(like.device), book.bits_per_pair, B * pairs).reshape(-1).to(torch.int32)
+        codes = wire.unpack(bodies.to(like.device), book.bits_per_pair, B * pairs).view(R, B * pairs).to(torch.int32)
         size = book.points.shape[1]
-        if size < 2**book.bits_per_pair and len(codes) and int(codes.max()) >= size:
+        if size < 2**book.bits_per_pair and R and int(codes.max()) >= size:
             raise arguments.wrong(ValueError, "buffers, largest code", int(codes.max()), f"below {size}, the codewords")
-        dtype = messages.working_dtype(like.dtype, (highs - lows) * book.distance)
-        low, spread = messages.column(lows, like, dtype), messages.column(highs - lows, like, dtype)
-        points = book.points.to(dtype)
-        units = [points[axis].index_select(0, codes).view(R, B, pairs) for axis in (0, 1)]
-        if self.dither:
-            for coordinate, dither in zip(units, self._dither(found["seed"], units[0]), strict=True):
-                coordinate.sub_(dither)
-        decoded = torch.empty(R, B, 2 * pairs, dtype=dtype, device=like.device)
-        scales = (book.distance, math.sqrt(3) * book.distance)
-        for axis, (coordinate, scale) in enumerate(zip(units, scales, strict=True)):
-            decoded[..., axis::2] = coordinate.add_(book.offset[axis]).mul_(scale).add_(0.5).mul_(spread).add_(low)
-        return decoded[..., :P].contiguous().to(like.dtype)
+        spreads = highs - lows
+
+        def values(rows: slice | np.ndarray, dtype: torch.dtype) -> Tensor:
+            low, spread = (messages.column(v[rows], like, dtype) for v in (lows, spreads))
+            points, chosen = book.points.to(dtype), codes[rows].reshape(-1)
+            units = [points[axis].index_select(0, chosen).view(-1, B, pairs) for axis in (0, 1)]
+            if self.dither:
+                for coordinate, dither in zip(units, self._dither(found["seed"][rows], units[0]), strict=True):
+                    coordinate.sub_(dither)
+            decoded = torch.empty(len(units[0]), B, 2 * pairs, dtype=dtype, device=like.device)
+            scales = (book.distance, math.sqrt(3) * book.distance)
+            for axis, (coordinate, scale) in enumerate(zip(units, scales, strict=True)):
+                decoded[..., axis::2] = coordinate.add_(book.offset[axis]).mul_(scale).add_(0.5).mul_(spread).add_(low)
+            return decoded[..., :P].contiguous().to(like.dtype)
+
+        return messages.by_precision(like.dtype, spreads * book.distance, values)
 
     def _book(self, device: torch.device) -> Codebook:
         return codebook(self.bits, self.codebook, self.dither, device)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -11,6 +13,7 @@ from fedbook.compression import wire
 
 DITHER, OWN_RANGE = 1, 4  # flags in the header that both quantisers know
 Scale = float | Tensor  # one number for all messages, or one for each: [R, 1, 1]
+LARGEST = float(torch.finfo(torch.float32).max) / 4  # of a range: what is decoded may lie a whole range beyond it
 
 
 def checked(x: Tensor, rngs: list[np.random.Generator], kind: str = "float") -> Tensor:
@@ -42,8 +45,24 @@ def working_dtype(dtype: torch.dtype, steps: np.ndarray) -> torch.dtype:
     """The dtype to calculate in, given the steps [R] of the quantiser: float64 for float64 and for steps of extreme
     size, whose multiples or inverse float32 does not hold; otherwise float32.
     """
-    extreme = len(steps) and (float(steps.max()) > 1e30 or bool(((steps < 1e-30) & (steps > 0)).any()))
-    return torch.float64 if dtype == torch.float64 or extreme else torch.float32
+    return torch.float64 if dtype == torch.float64 or bool(_extreme(steps).any()) else torch.float32
+
+
+def by_precision(dtype: torch.dtype, steps: np.ndarray, work: Callable[[slice | np.ndarray, torch.dtype], Tensor]):
+    """The results [R, ...] of ``work(rows, working dtype)``, rows with the same one together.
+
+    So an extreme step of one message does not change in which dtype its neighbours are calculated.
+    """
+    extreme = _extreme(steps)
+    if dtype == torch.float64 or not extreme.any() or extreme.all():
+        return work(slice(None), working_dtype(dtype, steps))
+    groups = [np.flatnonzero(~extreme), np.flatnonzero(extreme)]
+    parts = [work(rows, working_dtype(dtype, steps[rows])) for rows in groups]
+    return torch.cat(parts)[np.argsort(np.concatenate(groups))]
+
+
+def _extreme(steps: np.ndarray) -> np.ndarray:
+    return (steps > 1e30) | ((steps < 1e-30) & (steps > 0))
 
 
 def draw_seeds(rngs: list[np.random.Generator]) -> np.ndarray:
@@ -63,9 +82,8 @@ def fixed_range(low: float | None, high: float | None) -> tuple[float, float] | 
     """A range that both sides know, or (None, None) for the range of each message. Raises: TypeError, ValueError."""
     if low is None and high is None:
         return None, None
-    most = float(torch.finfo(torch.float32).max) / 4
     # 0.0 is added so that -0.0 and 0.0 are the same header
-    low, high = (arguments.real(name, value, -most, most) + 0.0 for name, value in (("low", low), ("high", high)))
+    low, high = (arguments.real(name, value, -LARGEST, LARGEST) + 0.0 for name, value in (("low", low), ("high", high)))
     if float(np.float32(low)) >= float(np.float32(high)):  # the ends must differ as float32 too
         raise arguments.wrong(ValueError, "low and high", (low, high), "low < high (as float32), or None for both")
     return low, high
@@ -82,7 +100,7 @@ def law_range(fixed_low: float | None, fixed_high: float | None, low: float | No
 def ranges(x: Tensor, low: float | None, high: float | None) -> tuple[np.ndarray, np.ndarray]:
     """The range of each message, [R] float64: the fixed one, or least and largest entry rounded outward to float32.
 
-    Raises: ValueError (NaN, infinity, entries outside the fixed range, or beyond what float32 holds).
+    Raises: ValueError (NaN, infinity, entries outside the fixed range, or beyond a quarter of float32's largest).
     """
     if low is None:
         least, most = x.amin((1, 2)), x.amax((1, 2))  # aminmax over rows is a hundred times slower
@@ -99,9 +117,10 @@ def ranges(x: Tensor, low: float | None, high: float | None) -> tuple[np.ndarray
             allowed = f"entries in [{low}, {high}], the range that both sides know"
             raise wire.refused("x", f"entries from {float(least)} to {float(most)}", allowed)
         return np.full(len(x), low), np.full(len(x), high)
-    lows, highs = least.double().cpu().numpy(), most.double().cpu().numpy()
-    if len(x) and max(-lows.min(), highs.max()) > float(torch.finfo(torch.float32).max):
-        allowed = "entries that float32 can hold, as the range is sent in float32"
+    # 0.0 is added as which of -0.0 and 0.0 is the least depends on the order of a reduction
+    lows, highs = least.double().cpu().numpy() + 0.0, most.double().cpu().numpy() + 0.0
+    if len(x) and max(-lows.min(), highs.max()) > LARGEST:
+        allowed = f"entries in [{-LARGEST}, {LARGEST}], so that float32 holds what is decoded"
         raise wire.refused("x", f"entries from {lows.min()} to {highs.max()}", allowed)
     return _outward(lows, -np.inf), _outward(highs, np.inf)
 
@@ -113,10 +132,12 @@ def read_ranges(found: np.ndarray, low: float | None, high: float | None) -> tup
     """
     if low is None:
         lows, highs = bits_float(found["low"]), bits_float(found["high"])
-        bad = np.flatnonzero(~(np.isfinite(lows) & np.isfinite(highs) & (lows <= highs)))
+        bad = np.flatnonzero(~((lows >= -LARGEST) & (lows <= highs) & (highs <= LARGEST)))  # NaN too
         if len(bad):
             got = (float(lows[bad[0]]), float(highs[bad[0]]))
-            raise arguments.wrong(ValueError, f"buffer {bad[0]}, range in its header", got, "finite low <= high")
+            raise arguments.wrong(
+                ValueError, f"buffer {bad[0]}, range in its header", got, f"low <= high in [{-LARGEST}, {LARGEST}]"
+            )
         return lows, highs
     for field, end in (("low", low), ("high", high)):
         other = np.flatnonzero(found[field] != float_bits(end))
@@ -133,15 +154,24 @@ def _outward(ends: np.ndarray, to: float) -> np.ndarray:
 
 
 def column(values: np.ndarray, like: Tensor, dtype: torch.dtype) -> Scale:
-    """One number for each message: a plain number if they are all the same, otherwise [R, 1, 1]."""
-    if len(values) and bool((values == values[0]).all()):
-        return float(values[0])
-    return torch.from_numpy(values).to(device=like.device, dtype=dtype)[:, None, None]
+    """One number for each message, rounded to ``dtype``: a plain number if all are the same, otherwise [R, 1, 1]."""
+    rounded = torch.from_numpy(values).to(dtype)
+    if len(values) and bool((values == values[0]).all()):  # quicker, and of the same bits
+        return float(rounded[0])
+    return rounded.to(like.device)[:, None, None]
 
 
-def inverse(size: Scale) -> Scale:
-    """1 / size, and 0 where the size is 0."""
-    return torch.where(size > 0, 1 / size, 0) if isinstance(size, Tensor) else 1 / size if size else 0.0
+def exact(values: np.ndarray, dtype: torch.dtype, own_range: bool) -> np.ndarray:
+    """Numbers to calculate the scales of messages with: float64 for a range that both sides know.
+
+    A message's own range is known in float32 only: what follows from it is calculated in the working ``dtype``.
+    """
+    return values.astype(np.float32) if own_range and dtype == torch.float32 else values
+
+
+def inverse(sizes: np.ndarray) -> np.ndarray:
+    """1 / size, and 0 where the size is 0, in the dtype of ``sizes``."""
+    return np.divide(1, sizes, out=np.zeros_like(sizes), where=sizes > 0)
 
 
 def float_bits(values: np.ndarray | float) -> np.ndarray:

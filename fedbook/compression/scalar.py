@@ -86,7 +86,7 @@ class UniformScalar:
         arguments.tensor("x", x, kind="float", finite=False)
         self._units(x, dither)
         lows, _ = messages.ranges(x.detach()[None], self.low, self.high) if x.numel() else ([self.low], None)
-        return self._codes(x.detach(), dither, float(lows[0]), self.step()).to(torch.int64)
+        return self._codes(x.detach(), dither, float(lows[0]), 1 / self.step()).to(torch.int64)
 
     def reconstruct(self, codes: Tensor, dither: Tensor | float, like: Tensor, terms: int = 1) -> Tensor:
         """Decoded values: level 0 + step (codes - dither), in ``like``'s dtype. Needs a fixed range.
@@ -106,16 +106,21 @@ class UniformScalar:
         """R messages in their wire format; a seed of the dither is drawn from each message's generator.
 
         Shapes: ``x`` [R, B, P], ``rngs`` R generators.
-        Raises: TypeError, ValueError (NaN, infinity, entries outside of the fixed range).
+        Raises: TypeError, ValueError (NaN, infinity, entries outside of the fixed range, or too large for an own one).
         """
         x = messages.checked(x, rngs)
         lows, highs = messages.ranges(x, self.low, self.high)
         found = wire.headers("scalar", self.bits, self.flags, tuple(x.shape))
         found["seed"] = messages.draw_seeds(rngs) if self.dither else 0
         found["low"], found["high"] = messages.float_bits(lows), messages.float_bits(highs)
-        dtype, low, step = self._scales(x, lows, highs)
-        codes = self._codes(x.to(dtype), self._dither(found["seed"], x, dtype), low, step)
-        return wire.seal(found, wire.pack_checked(codes.flatten(1), self.bits))
+        steps = (highs - lows) / self._intervals
+
+        def codes(rows: slice | np.ndarray, dtype: torch.dtype) -> Tensor:
+            size = messages.exact(steps[rows], dtype, self.low is None)
+            low, inverse = (messages.column(v, x, dtype) for v in (lows[rows], messages.inverse(size)))
+            return self._codes(x[rows].to(dtype), self._dither(found["seed"][rows], x, dtype), low, inverse)
+
+        return wire.seal(found, wire.pack_checked(messages.by_precision(x.dtype, steps, codes).flatten(1), self.bits))
 
     def decode(self, buffers: list[Encoded], like: Tensor) -> Tensor:
         """What R messages say, in ``like``'s dtype and device.
@@ -128,31 +133,32 @@ class UniformScalar:
         wire.expect(found, "flags", self.flags, f"{self.flags} (dither {self.dither}, grid {self.grid!r}, range)")
         bodies = wire.read_bodies(buffers, self.payload_bytes(*shape[1:]))
         lows, highs = messages.read_ranges(found, self.low, self.high)
-        dtype, low, step = self._scales(like, lows, highs)
+        steps = (highs - lows) / self._intervals
         codes = wire.unpack(bodies.to(like.device), self.bits, shape[1] * shape[2]).view(shape)
-        dither = self._dither(found["seed"], like, dtype)
-        return self._values(codes, dither, self._level0(low, step), step, dtype).to(like.dtype)
+
+        def values(rows: slice | np.ndarray, dtype: torch.dtype) -> Tensor:
+            low, size = (messages.exact(v[rows], dtype, self.low is None) for v in (lows, steps))
+            level0, step = (messages.column(v, like, dtype) for v in (self._level0(low, size), size))
+            dither = self._dither(found["seed"][rows], like, dtype)
+            return self._values(codes[rows], dither, level0, step, dtype).to(like.dtype)
+
+        return messages.by_precision(like.dtype, steps, values)
 
     @property
     def _intervals(self) -> int:
         return 2**self.bits - (self.grid == "endpoints")
 
-    def _level0(self, low: messages.Scale, step: messages.Scale) -> messages.Scale:
+    def _level0(self, low: float | np.ndarray, step: float | np.ndarray) -> float | np.ndarray:
         return low if self.grid == "endpoints" else low + step / 2
-
-    def _scales(self, x: Tensor, lows: np.ndarray, highs: np.ndarray) -> tuple[torch.dtype, Tensor, Tensor]:
-        steps = (highs - lows) / self._intervals
-        dtype = messages.working_dtype(x.dtype, steps)
-        return dtype, messages.column(lows, x, dtype), messages.column(steps, x, dtype)
 
     def _dither(self, seeds: np.ndarray, x: Tensor, dtype: torch.dtype) -> Tensor | float:
         if not self.dither:
             return 0.0
         return messages.uniforms(seeds, tuple(x.shape[1:])).sub_(0.5).to(device=x.device, dtype=dtype)
 
-    def _codes(self, x: Tensor, dither: Tensor | float, low: messages.Scale, step: messages.Scale) -> Tensor:
-        # A range of one value has step 0 and code 0 (in the middle of the bins too).
-        units = x.sub(low).mul_(messages.inverse(step)).add_(dither)
+    def _codes(self, x: Tensor, dither: Tensor | float, low: messages.Scale, inverse: messages.Scale) -> Tensor:
+        # A range of one value has step 0, here 1 / step = 0, and code 0 (in the middle of the bins too).
+        units = x.sub(low).mul_(inverse).add_(dither)
         if self.grid == "bins":
             units.sub_(0.5)
         codes = units.round_().clamp_(0, 2**self.bits - 1)

@@ -116,6 +116,8 @@ class MaskedIntegers:
 class SecureSum:
     """The sum of M quantised messages under pairwise masks: ``masked`` at the parties, ``total`` at the server.
 
+    A party that needs the others' part of the sum subtracts ``own``, which is what its message adds to the total.
+
     ``quantiser``: scalar, with a fixed range. ``parties``: M. Rows are federations x parties, as in an exchange with
     ``reveal="sum"``; each federation has a common seed.
 
@@ -151,18 +153,19 @@ class SecureSum:
         row it is; to int64 [R, B, P] in [0, 2^bits).
         Raises: TypeError, ValueError.
         """
-        arguments.tensor("x", x, ndim=3, kind="float", finite=False)
-        for name, numbers in (("seeds", seeds), ("parties", parties)):
-            if not isinstance(numbers, list | tuple) or len(numbers) != len(x):
-                raise arguments.wrong(ValueError, name, numbers, f"{len(x)} numbers, one for each row of x")
-        form = tuple(x.shape[1:])
-        dtype = messages.working_dtype(x.dtype, np.array([self.quantiser.step()]))
-        rows = []
-        for row, seed, party in zip(x.to(dtype), seeds, parties, strict=True):
-            arguments.integer("parties", party, 0, self.parties - 1)
-            codes = self.quantiser.quantise(row, self._dither(seed, t, party, form, row))
-            rows.append(mask_codes(codes, seed, t, party, self.parties, self.bits))
-        return torch.stack(rows) if rows else torch.zeros(x.shape, dtype=torch.int64, device=x.device)
+        codes, _ = self._quantised(x, seeds, t, parties)
+        for row, seed, party in zip(codes, seeds, parties, strict=True):
+            row.copy_(mask_codes(row, seed, t, party, self.parties, self.bits))
+        return codes
+
+    def own(self, x: Tensor, seeds: Sequence[int], t: int, parties: Sequence[int]) -> Tensor:
+        """What each party's message is decoded to, and so adds to the total, in ``x``'s dtype.
+
+        Shapes: ``x``, ``seeds`` and ``parties`` as in ``masked``, to [R, B, P].
+        Raises: TypeError, ValueError.
+        """
+        codes, dithers = self._quantised(x, seeds, t, parties)
+        return self.quantiser.reconstruct(codes, dithers, dithers).to(x.dtype)
 
     def codes(self, sums: Tensor) -> Tensor:
         """The sum of the parties' codes from the sum of their messages, [...] int64. Raises: TypeError."""
@@ -176,17 +179,39 @@ class SecureSum:
         """
         codes = self.codes(arguments.tensor("sums", sums, ndim=3, kind="integer"))
         arguments.tensor("like", like, kind="float", finite=False)
-        if not isinstance(seeds, list | tuple) or len(seeds) != len(sums):
-            raise arguments.wrong(ValueError, "seeds", seeds, f"{len(sums)} numbers, one for each federation")
-        form, dtype = tuple(sums.shape[1:]), messages.working_dtype(like.dtype, np.array([self.quantiser.step()]))
-        like = like.to(dtype)
-        dithers = torch.zeros(sums.shape, dtype=dtype, device=sums.device)
-        for s, seed in enumerate(seeds):
-            for party in range(self.parties):
-                dithers[s] += self._dither(seed, t, party, form, dithers)
-        return self.quantiser.reconstruct(codes, dithers, like, terms=self.parties)
+        seeds = _numbers("seeds", seeds, sums, 2**63 - 1)
+        dithers = torch.zeros(sums.shape, dtype=self._working_dtype(like), device=sums.device)
+        found: dict[int, Tensor] = {}  # at the parties every row of a federation asks for the same sum
+        for row, seed in zip(dithers, seeds, strict=True):
+            if seed not in found:
+                for party in range(self.parties):
+                    row += self._dither(seed, t, party, row)
+                found[seed] = row
+            else:
+                row.copy_(found[seed])
+        return self.quantiser.reconstruct(codes, dithers, dithers, terms=self.parties).to(like.dtype)
 
-    def _dither(self, seed: int, t: int, party: int, form: tuple[int, ...], like: Tensor) -> Tensor:
+    def _quantised(self, x: Tensor, seeds: Sequence[int], t: int, parties: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Codes and dithers of each row, [R, B, P] int64 and in the working dtype."""
+        arguments.tensor("x", x, ndim=3, kind="float", finite=False)
+        seeds = _numbers("seeds", seeds, x, 2**63 - 1)
+        parties = _numbers("parties", parties, x, self.parties - 1)
+        x = x.to(self._working_dtype(x))
+        dithers = torch.empty_like(x)
+        for row, seed, party in zip(dithers, seeds, parties, strict=True):
+            row.copy_(self._dither(seed, t, party, row))
+        return self.quantiser.quantise(x, dithers), dithers
+
+    def _working_dtype(self, x: Tensor) -> torch.dtype:
+        return messages.working_dtype(x.dtype, np.array([self.quantiser.step()]))
+
+    def _dither(self, seed: int, t: int, party: int, like: Tensor) -> Tensor:
         if not self.quantiser.dither:
-            return torch.zeros(form, dtype=like.dtype, device=like.device)
-        return party_dither(seed, t, party, form).to(device=like.device, dtype=like.dtype)
+            return torch.zeros_like(like)
+        return party_dither(seed, t, party, tuple(like.shape)).to(device=like.device, dtype=like.dtype)
+
+
+def _numbers(name: str, numbers: Sequence[int], rows: Tensor, most: int) -> list[int]:
+    if not isinstance(numbers, list | tuple) or len(numbers) != len(rows):
+        raise arguments.wrong(ValueError, name, numbers, f"{len(rows)} numbers, one for each row")
+    return [arguments.integer(name, number, 0, most) for number in numbers]

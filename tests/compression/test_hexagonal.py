@@ -71,6 +71,37 @@ def test_the_second_moment_of_the_hexagon():
     assert pytest.approx(0.0801875, abs=1e-7) == G2
 
 
+def assert_each_alone_is_as_together(compressor, x):
+    sent, alike = compressor.encode(x, rngs(len(x))), rngs(len(x))
+    decoded = compressor.decode(sent, x)
+    for row in range(len(x)):
+        alone = compressor.encode(x[row : row + 1], alike[row : row + 1])
+        assert torch.equal(alone[0].buffer, sent[row].buffer)
+        assert torch.equal(compressor.decode(alone, x[row : row + 1])[0], decoded[row])
+
+
+def messages_of(ends, shape=(50, 100, 32)):
+    x = normal(shape, stream(0, "neighbours"), torch.zeros(1))
+    return x if ends[0] is None else ends[0] + (ends[1] - ends[0]) * x.sigmoid()
+
+
+@pytest.mark.parametrize("ends", [(-0.1, 0.7), (None, None)])
+@pytest.mark.parametrize("kind", ["finite", "infinite"])
+@pytest.mark.parametrize("bits", [2, 8])
+def test_a_message_does_not_depend_on_its_neighbours(bits, kind, ends):
+    assert_each_alone_is_as_together(Hexagonal(bits, *ends, codebook=kind), messages_of(ends))
+
+
+def test_nor_on_those_of_extreme_size():
+    x = messages_of((None, None), (6, 20, 32)) * torch.tensor([1, 1e-36, 3, 1e37, 0, 1]).view(-1, 1, 1)
+    x[5, :, ::2] = -0.0
+    x[5, :, 1::2] = x[5, :, 1::2].abs()
+    x[5, 7, 5] = 0.0  # the least entry is -0.0 or 0.0
+    for bits in (2, 8):
+        for kind in ("finite", "infinite"):
+            assert_each_alone_is_as_together(Hexagonal(bits, None, None, codebook=kind), x)
+
+
 INPUTS = {
     "constant": torch.full((1, 400, 1000), 0.123, dtype=F64),
     "corner": torch.ones(1, 400, 1000, dtype=F64),
@@ -237,6 +268,14 @@ def test_a_message_of_one_value_comes_back_exactly(value):
     for kind in ("finite", "infinite"):
         for dither in (True, False):
             assert torch.equal(round_trip(Hexagonal(3, None, None, kind, dither), x), x)
+
+
+@pytest.mark.parametrize("kind", ["finite", "infinite"])
+def test_an_own_range_has_the_limit_of_a_fixed_one(kind):
+    x, most = torch.linspace(-1, 1, 2000).view(1, 40, 50), torch.finfo(torch.float32).max / 4
+    assert bool(torch.isfinite(round_trip(Hexagonal(1, None, None, kind), x * most)).all())
+    with pytest.raises(ValueError, match="x: got entries from"):
+        Hexagonal(1, None, None, kind).encode(x * 3.4e38, rngs(1))
 
 
 @pytest.mark.parametrize("ends", [(-1, 1), (None, None)])

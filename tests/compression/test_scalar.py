@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedbook.compression import HEADER_BYTES, UniformScalar
+from fedbook.compression import HEADER_BYTES, UniformScalar, messages, wire
 from fedbook.randomness import normal, stream
 
 F64 = torch.float64
@@ -21,6 +21,37 @@ def rngs(R, word="compression"):
 
 def round_trip(compressor, x, word="compression"):
     return compressor.decode(compressor.encode(x, rngs(len(x), word)), x)
+
+
+def assert_each_alone_is_as_together(compressor, x):
+    sent, alike = compressor.encode(x, rngs(len(x))), rngs(len(x))
+    decoded = compressor.decode(sent, x)
+    for row in range(len(x)):
+        alone = compressor.encode(x[row : row + 1], alike[row : row + 1])
+        assert torch.equal(alone[0].buffer, sent[row].buffer)
+        assert torch.equal(compressor.decode(alone, x[row : row + 1])[0], decoded[row])
+
+
+def messages_of(ends, shape=(50, 100, 32)):
+    x = normal(shape, stream(0, "neighbours"), torch.zeros(1))
+    return x if ends[0] is None else ends[0] + (ends[1] - ends[0]) * x.sigmoid()
+
+
+@pytest.mark.parametrize("ends", [(-0.1, 0.7), (None, None)])
+@pytest.mark.parametrize("grid", ["endpoints", "bins"])
+@pytest.mark.parametrize("bits", [2, 8, 16])
+def test_a_message_does_not_depend_on_its_neighbours(bits, grid, ends):
+    assert_each_alone_is_as_together(UniformScalar(bits, *ends, grid=grid), messages_of(ends))
+
+
+def test_nor_on_those_of_extreme_size():
+    x = messages_of((None, None), (6, 20, 32)) * torch.tensor([1, 1e-36, 3, 1e37, 0, 1]).view(-1, 1, 1)
+    x[5, :, ::2] = -0.0
+    x[5, :, 1::2] = x[5, :, 1::2].abs()
+    x[5, 7, 5] = 0.0  # the least entry is -0.0 or 0.0
+    for bits in (2, 8):
+        for grid in ("endpoints", "bins"):
+            assert_each_alone_is_as_together(UniformScalar(bits, None, None, grid=grid), x)
 
 
 INPUTS = {
@@ -147,11 +178,26 @@ def test_a_message_of_one_value_comes_back_exactly(value, grid):
     assert torch.equal(round_trip(UniformScalar(3, None, None, grid=grid), both)[0], x[0])
 
 
-@pytest.mark.parametrize("scale", [1e-44, 1e-40, 1e-20, 1e20, 3e38])
+@pytest.mark.parametrize("scale", [1e-44, 1e-40, 1e-20, 1e20, 8e37])
 def test_ranges_of_extreme_size(scale):
     x = torch.linspace(-1, 1, 15).view(1, 3, 5) * scale
     error = (round_trip(UniformScalar(8, None, None), x).double() - x.double()).abs().max()
     assert float(error) <= 2 * scale / 255 / 2 * (1 + 1e-5) + 1.5e-45
+
+
+@pytest.mark.parametrize("grid", ["endpoints", "bins"])
+def test_an_own_range_has_the_limit_of_a_fixed_one(grid):
+    compressor, most = UniformScalar(1, None, None, grid=grid), torch.finfo(torch.float32).max / 4
+    x = torch.linspace(-1, 1, 2000).view(1, 40, 50)
+    assert bool(torch.isfinite(round_trip(compressor, x * most)).all())
+    UniformScalar(1, -most, most)
+    for large in (x.double() * (most * (1 + 1e-9)), x * 3.4e38, x.double() * 1e39, x.abs() * -3.4e38):
+        with pytest.raises(ValueError, match=r"x: got entries from .*; allowed is entries in \[-8.5.*e\+37, 8.5"):
+            compressor.encode(large, rngs(1))
+    found = wire.headers("scalar", 1, compressor.flags, (1, 40, 50))
+    found["low"], found["high"] = messages.float_bits(-1.0), messages.float_bits(3.4e38)
+    with pytest.raises(ValueError, match="range in its header"):  # what another sender says
+        messages.read_ranges(found, None, None)
 
 
 def test_the_own_range_is_rounded_outward():

@@ -64,6 +64,50 @@ def test_the_sum_is_that_of_the_decoded_messages(parties, quantiser):
     assert torch.equal(again, sent[::2])
 
 
+@pytest.mark.parametrize("quantiser", [UniformScalar(2), UniformScalar(5, -2, 1, grid="bins", dither=False)])
+def test_what_the_parties_add_is_the_total(quantiser):
+    secure, seeds, numbers = SecureSum(quantiser, 4), [11] * 4 + [12] * 4, [0, 1, 2, 3] * 2
+    x = torch.from_numpy(stream(0, "x").uniform(-1, 1, (8, 6, 5)))
+    own = secure.own(x, seeds, 5, numbers)
+    sums = secure.masked(x, seeds, 5, numbers).view(2, 4, 6, 5).sum(1)
+    total = secure.total(sums, [11, 12], 5, x)
+    assert own.dtype == x.dtype and torch.allclose(own.view(2, 4, 6, 5).sum(1), total, rtol=0, atol=1e-12)
+    assert float((own - x).abs().max()) <= quantiser.step() / 2 * (1 + 1e-9)  # each one its own, not a share
+    for s in range(2):
+        codes, dithers = codes_of(quantiser, x.view(2, 4, 6, 5)[s], 11 + s, 5)
+        values = torch.stack([quantiser.reconstruct(codes[m], dithers[m], x) for m in range(4)])
+        assert torch.equal(own.view(2, 4, 6, 5)[s], values)
+    assert torch.equal(secure.own(x[[6, 1]], [12, 11], 5, [2, 1]), own[[6, 1]])  # a row does not depend on the others
+    for dtype in (torch.float32, torch.bfloat16):
+        assert (
+            secure.own(x.to(dtype), seeds, 5, numbers).dtype
+            == dtype
+            == secure.total(sums, [11, 12], 5, x.to(dtype)).dtype
+        )
+    assert secure.own(x[:0], [], 5, []).shape == (0, 6, 5)
+
+
+def test_the_dithers_of_a_federation_are_drawn_once(monkeypatch):
+    secure, x = SecureSum(UniformScalar(3), 3), torch.from_numpy(stream(0, "x").uniform(-1, 1, (2, 3, 6, 5)))
+    sent = [secure.masked(x[s], [seed] * 3, 4, [0, 1, 2]).sum(0) for s, seed in enumerate((7, 8))]
+    one = secure.total(torch.stack(sent), [7, 8], 4, x)
+    drawn = []
+
+    def counted(seed, t, party, shape):
+        drawn.append((seed, party))
+        return party_dither(seed, t, party, shape)
+
+    monkeypatch.setattr("fedbook.compression.secure_sum.party_dither", counted)
+    rows = [0, 1, 0, 0, 1]  # as at the parties: one row for each of a federation's
+    each = secure.total(torch.stack([sent[s] for s in rows]), [7 + s for s in rows], 4, x)
+    assert torch.equal(each, one[rows])
+    assert sorted(drawn) == [(seed, party) for seed in (7, 8) for party in range(3)]
+    different = secure.total(torch.stack(sent), [7, 7], 4, x)  # one seed, other sums: still the right ones
+    step = secure.quantiser.step()
+    expected = step * (secure.codes(sent[1]) - secure.codes(sent[0])).double()
+    assert torch.allclose(different[1] - different[0], expected, rtol=0, atol=1e-12)
+
+
 def chi_square(messages, values):
     return stats.chisquare(torch.bincount(messages.flatten(), minlength=values).numpy()).pvalue
 
@@ -117,12 +161,19 @@ def test_values_that_cannot_be_summed_are_refused():
     secure = SecureSum(UniformScalar(3), 2)
     x = torch.zeros(2, 3, 4)
     for bad, word in ((x + 2, "x"), (x * math.nan, "x"), (x.long(), "x"), (None, "x"), (x[0], "x")):
-        with pytest.raises((TypeError, ValueError), match=word):
-            secure.masked(bad, [1, 1], 0, [0, 1])
-    for seeds, parties, word in (([1], [0, 1], "seeds"), ([1, 1], [0, 2], "parties"), (None, [0, 1], "seeds")):
-        with pytest.raises((TypeError, ValueError), match=word):
-            secure.masked(x, seeds, 0, parties)
-    for sums, seeds, word in ((x, [1, 1], "sums"), (x.long(), [1], "seeds"), (x[0].long(), [1], "sums")):
+        for function in (secure.masked, secure.own):
+            with pytest.raises((TypeError, ValueError), match=word):
+                function(bad, [1, 1], 0, [0, 1])
+    for bad in (None, [1], [1, -1], [1, [1]], [1, True]):
+        for function in (secure.masked, secure.own):
+            with pytest.raises((TypeError, ValueError), match="seeds"):
+                function(x, bad, 0, [0, 1])
+    for bad in (None, [0], [0, 2], [0, -1], [0, 1.0]):
+        for function in (secure.masked, secure.own):
+            with pytest.raises((TypeError, ValueError), match="parties"):
+                function(x, [1, 1], 0, bad)
+    bad = [(x, [1, 1], "sums"), (x.long(), [1], "seeds"), (x[0].long(), [1], "sums"), (x.long(), [1, None], "seeds")]
+    for sums, seeds, word in bad:
         with pytest.raises((TypeError, ValueError), match=word):
             secure.total(sums, seeds, 0, x)
     assert secure.masked(x[:0], [], 0, []).shape == (0, 3, 4)
