@@ -7,6 +7,7 @@ A table is what :func:`fedbook.experiment.compare` returns, with ``compressor`` 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -262,9 +263,7 @@ def draw_controls(ax: Axes, table: Table, metric: str | None = None) -> str:
     Raises: TypeError, ValueError.
     """
     cells, parts = chosen(table), []
-    names, several_methods = what_varies(table, cells)
-    for place, cell in enumerate(cells):
-        label = control_words(cell, names, several_methods)
+    for place, (cell, label) in enumerate(zip(cells, control_words(table, cells), strict=True)):
         best, each = best_of_mean(table, cell, metric), best_of_each(table, cell, metric)
         ax.plot(each, [place] * len(each), alpha=0.7, **(series(0) | {"linestyle": ""}))
         ax.plot([best.mean] * 2, [place - 0.35, place + 0.35], color="black", marker="", linestyle="-", linewidth=2)
@@ -278,17 +277,18 @@ def draw_controls(ax: Axes, table: Table, metric: str | None = None) -> str:
     return f"Best {metric or table['metric']} of the mean curve: {'; '.join(told for _, _, told in parts)}."
 
 
-def what_varies(table: Table, cells: Sequence[Cell]) -> tuple[list[str], bool]:
-    """The settings in which the cells differ, and whether they differ in their method."""
+def control_words(table: Table, cells: Sequence[Cell]) -> list[str]:
+    """What sets each cell apart: its compressor, and the settings and the method that most cells do not have."""
     names = [n for n in cells[0]["varied"] if len({str(setting(table, cell, n)) for cell in cells}) > 1]
-    return names, len({cell["method"] for cell in cells}) > 1
-
-
-def control_words(cell: Cell, names: Sequence[str], with_method: bool) -> str:
-    """What sets a cell apart: its method if ``with_method``, and the values of the settings ``names``."""
-    words = [cell["method"]] if with_method else []
-    for name in names:
-        value, plain = cell["varied"][name], name.replace("_", " ")
-        known = {**CONTROLS, "compressor": WORDS}.get(name, {})
-        words.append(known.get(value, f"{plain} = {value}"))
-    return ", ".join(words) or cell["method"]
+    usual = {n: Counter(str(setting(table, cell, n)) for cell in cells).most_common(1)[0][0] for n in names}
+    method, _ = Counter(cell["method"] for cell in cells).most_common(1)[0]
+    found = []
+    for cell in cells:
+        words = [] if cell["method"] == method else [cell["method"]]
+        for name in names:
+            value = setting(table, cell, name)
+            if name == "compressor" or str(value) != usual[name]:
+                known = {**CONTROLS, "compressor": WORDS}.get(name, {})
+                words.append(known.get(value, f"{name.replace('_', ' ')} = {value}"))
+        found.append(", ".join(words) or cell["method"])
+    return found

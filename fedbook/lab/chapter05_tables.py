@@ -30,7 +30,6 @@ from fedbook.lab.chapter05_stored import (
     megabytes_to,
     saving,
     setting,
-    what_varies,
 )
 from fedbook.lab.results import rounds_to_reach
 from fedbook.lab.style import series
@@ -94,15 +93,13 @@ def controls_table(table: Table, target: float, metric: str | None = None) -> st
     Raises: TypeError, ValueError.
     """
     cells, metric = chosen(table), metric or table["metric"]
-    times, (names, methods) = _percent(metric), what_varies(table, cells)
+    times = _percent(metric)
     rows = [["setting", f"best {metric}", "of each", f"MB to {times * target:g}"]]
-    for cell in cells:
+    for cell, words in zip(cells, control_words(table, cells), strict=True):
         best, each = best_of_mean(table, cell, metric), best_of_each(table, cell, metric)
         value = _pair((times * best.mean, _times(times, best.deviation)), 2 if times == 100 else 3)
         mean = f"{times * float(each.mean()):.{2 if times == 100 else 3}f}"
-        rows.append(
-            [control_words(cell, names, methods), value, mean, _reached(megabytes_to(table, cell, target, metric))]
-        )
+        rows.append([words, value, mean, _reached(megabytes_to(table, cell, target, metric))])
     return _columns(rows)
 
 

@@ -94,9 +94,6 @@ def test_a_message_does_not_depend_on_its_neighbours(bits, kind, ends):
 
 def test_nor_on_those_of_extreme_size():
     x = messages_of((None, None), (6, 20, 32)) * torch.tensor([1, 1e-36, 3, 1e37, 0, 1]).view(-1, 1, 1)
-    x[5, :, ::2] = -0.0
-    x[5, :, 1::2] = x[5, :, 1::2].abs()
-    x[5, 7, 5] = 0.0  # the least entry is -0.0 or 0.0
     for bits in (2, 8):
         for kind in ("finite", "infinite"):
             assert_each_alone_is_as_together(Hexagonal(bits, None, None, codebook=kind), x)

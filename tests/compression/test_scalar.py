@@ -46,9 +46,6 @@ def test_a_message_does_not_depend_on_its_neighbours(bits, grid, ends):
 
 def test_nor_on_those_of_extreme_size():
     x = messages_of((None, None), (6, 20, 32)) * torch.tensor([1, 1e-36, 3, 1e37, 0, 1]).view(-1, 1, 1)
-    x[5, :, ::2] = -0.0
-    x[5, :, 1::2] = x[5, :, 1::2].abs()
-    x[5, 7, 5] = 0.0  # the least entry is -0.0 or 0.0
     for bits in (2, 8):
         for grid in ("endpoints", "bins"):
             assert_each_alone_is_as_together(UniformScalar(bits, None, None, grid=grid), x)
@@ -205,6 +202,8 @@ def test_the_own_range_is_rounded_outward():
     header = UniformScalar(8, None, None).encode(x, rngs(1))[0].buffer[20:28].view(torch.float32).double()
     assert float(header[0]) <= 0.1 and float(header[1]) >= 0.7
     assert header.tolist() == pytest.approx([0.1, 0.7], rel=1e-7)
+    header = UniformScalar(8, None, None).encode(torch.full((1, 2, 3), -0.0), rngs(1))[0].buffer[20:28]
+    assert not bool(header.any())  # -0.0 is sent as 0.0: which of the two is the least entry is a matter of chance
 
 
 def test_values_outside_of_a_fixed_range_are_refused_and_its_ends_are_not():
