@@ -131,6 +131,11 @@ CHAPTERS: tuple[Chapter, ...] = (
         citation="T. Castiglia, A. Das, S. Wang, S. Patterson. Compressed-VFL: Communication-Efficient Learning with "
         "Vertically Partitioned Data. ICML 2022, arXiv 2206.08330.",
         claim="Parties that hold different features may compress what they exchange and still converge.",
+        ready=True,
+        parameters=_sizes(
+            quick={"rounds": 10, "repetitions": 2, "draws": 20_000, "descent_rounds": 150},
+            paper={"rounds": 300, "repetitions": 10},
+        ),
     ),
 )
 
