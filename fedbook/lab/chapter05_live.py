@@ -108,7 +108,7 @@ def _reached(steps: Sequence[Step]) -> str:
 
 # --- latency against the number of local steps
 
-LATENCIES_MS = (0.1, 1000.0)
+LATENCIES_MS = (0.1, 5000.0)
 
 
 class Target(NamedTuple):
