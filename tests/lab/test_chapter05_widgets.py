@@ -410,7 +410,7 @@ def start(changes):
         (lambda a: live.fastest({1: 5.0}, 1.0, 0.0, 0.1, 0.1), "high"),
         (lambda a: DRAW(a[0], **LATENCY), "axes"),
         (latency({"latency_ms": 0.0}), "latency_ms"),
-        (latency({"latency_ms": 2000.0}), "latency_ms"),
+        (latency({"latency_ms": 20_000.0}), "latency_ms"),
         (latency({"step_ms": 0.0}), "step_ms"),
         (latency({"bandwidth": 0.0}), "bandwidth"),
         (latency({"source": "x"}), "source"),
