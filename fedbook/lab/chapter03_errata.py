@@ -17,6 +17,7 @@ from fedbook.geometry import SPD, Hyperboloid, Sphere
 from fedbook.lab import chapter03_descent as descent
 from fedbook.lab import chapter03_local as local
 from fedbook.lab import chapter03_theory as theory
+from fedbook.lab.errata import errata_text
 from fedbook.privacy import local_call, participation
 from fedbook.privacy.gaussian import calibrate, exact_epsilon, gaussian_mu
 from fedbook.randomness import normal, stream
@@ -352,8 +353,4 @@ TOLD = 10
 
 def errata_table(count: int | None = None) -> str:
     """The first ``count`` errata (all by default) as text: what is promised, what the witness gives, the statement."""
-    lines = [f"{'promised':>10} {'found':>10}  statement"]
-    for statement, witness in ERRATA[:count]:
-        found, promised = witness()
-        lines.append(f"{promised:>10.4g} {found:>10.4g}  {statement}")
-    return "\n".join(lines)
+    return errata_text(ERRATA[:count])

@@ -15,6 +15,7 @@ from fedbook.lab import chapter04_renyi as renyi
 from fedbook.lab import chapter04_theory as theory
 from fedbook.lab.chapter04_descent import longest_update
 from fedbook.lab.chapter04_sam import logistic_gradients
+from fedbook.lab.errata import errata_text
 from fedbook.privacy.gaussian import rdp_to_epsilon
 from fedbook.privacy.sampled import paper_sigma, without_replacement_floor, without_replacement_rdp
 from fedbook.randomness import normal, stream
@@ -268,9 +269,4 @@ TOLD = 10
 
 def errata_table(count: int | None = None) -> str:
     """The first ``count`` errata (all by default) as text: what is promised, what the witness gives, the statement."""
-    lines = [f"{'promised':>10} {'found':>10}  statement"]
-    for statement, witness in ERRATA[:count]:
-        found, promised = witness()
-        shown = "not 0" if math.isinf(promised) else f"{promised:.4g}"
-        lines.append(f"{shown:>10} {found:>10.4g}  {statement}")
-    return "\n".join(lines)
+    return errata_text(ERRATA[:count])

@@ -14,6 +14,7 @@ import torch
 
 from fedbook.compression.accounts import index_bits
 from fedbook.lab import chapter05_paper as paper
+from fedbook.lab.errata import errata_text
 
 ROOT3 = math.sqrt(3)
 
@@ -374,9 +375,4 @@ TOLD = 6
 
 def errata_table(count: int | None = None) -> str:
     """The first ``count`` errata (all by default) as text: what is promised, what the witness gives, the statement."""
-    lines = [f"{'promised':>10} {'found':>10}  statement"]
-    for statement, witness in ERRATA[:count]:
-        found, promised = witness()
-        shown = "not 0" if math.isinf(promised) else f"{promised:.4g}"
-        lines.append(f"{shown:>10} {found:>10.4g}  {statement}")
-    return "\n".join(lines)
+    return errata_text(ERRATA[:count])

@@ -1,0 +1,18 @@
+"""A chapter's errata as text: statements, each with a witness that returns the number found and the one promised."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+Erratum = tuple[str, Callable[[], tuple[float, float]]]
+
+
+def errata_text(errata: Sequence[Erratum]) -> str:
+    """One line an erratum: what is promised (infinity is shown as "not 0"), what the witness gives, the statement."""
+    lines = [f"{'promised':>10} {'found':>10}  statement"]
+    for statement, witness in errata:
+        found, promised = witness()
+        shown = "not 0" if math.isinf(promised) else f"{promised:.4g}"
+        lines.append(f"{shown:>10} {found:>10.4g}  {statement}")
+    return "\n".join(lines)
