@@ -8,7 +8,18 @@ from typing import Any
 
 from fedbook import arguments
 from fedbook.data.imagenet import imagenet_folder
-from fedbook.data.images import Images, cifar10, digits, emnist, fashion_mnist, femnist, mnist, pathmnist
+from fedbook.data.images import (
+    Images,
+    cifar10,
+    cifar100,
+    digits,
+    emnist,
+    fashion_mnist,
+    femnist,
+    mnist,
+    pathmnist,
+    svhn,
+)
 from fedbook.data.mimic import mimic3
 from fedbook.data.modelnet import modelnet10
 from fedbook.data.patients import time_series
@@ -20,6 +31,8 @@ LOADERS: dict[str, Callable[..., Images]] = {
     "mnist": mnist,
     "fashion_mnist": fashion_mnist,
     "cifar10": cifar10,
+    "cifar100": cifar100,
+    "svhn": svhn,
     "emnist": emnist,
     "femnist": femnist,
     "pathmnist": pathmnist,

@@ -14,7 +14,9 @@ from torch import Tensor
 from fedbook import arguments
 from fedbook.data import sources
 from fedbook.data.characters import CHARACTERS, SPLITS, file_names, read_split
+from fedbook.data.cifar import NAMES, read_cifar100
 from fedbook.data.errors import BrokenFile, DataNotFound
+from fedbook.data.house_numbers import read_svhn
 from fedbook.data.idx import read_idx
 from fedbook.data.leaf import read_leaf
 from fedbook.data.medmnist import TISSUES, read_pathmnist
@@ -135,6 +137,31 @@ def cifar10(root: Root = None, dtype: torch.dtype = torch.float32) -> Images:
     train_y = np.concatenate([batch["labels"] for batch in train])
     test_x = test["data"].reshape(-1, 3, 32, 32).copy()  # a copy, because the file's bytes are read-only
     return as_images("cifar10", train_x, train_y, test_x, test["labels"], THINGS, dtype)
+
+
+def cifar100(root: Root = None, dtype: torch.dtype = torch.float32, labels: str = "fine") -> Images:
+    """CIFAR-100 from its official ``cifar-100-python`` folder: 50,000 + 10,000 images, x ``[N, 3, 32, 32]``.
+
+    ``labels="fine"``: 100 classes of 500 + 100 images; ``"coarse"``: the 20 superclasses of five such classes each.
+    Does not ship. Pickles, read like CIFAR-10's.
+    Raises: DataNotFound, BrokenFile, TypeError, ValueError.
+    """
+    check_dtype(dtype)
+    arguments.one_of("labels", labels, NAMES)
+    folder = _find(sources.CIFAR100, root) / "cifar-100-python"
+    return as_images("cifar100", *read_cifar100(folder, labels), NAMES[labels], dtype)
+
+
+def svhn(root: Root = None, dtype: torch.dtype = torch.float32) -> Images:
+    """SVHN: digits of house numbers in photographs, x ``[N, 3, 32, 32]``, 73,257 + 26,032 images. Does not ship.
+
+    The classes are unequal: 13,861 ones and 4,659 nines train. The publisher's 531,131 extra images are not used.
+    Bytes an image: 3,072 as uint8, 12,288 as float32.
+    Raises: DataNotFound, BrokenFile, TypeError, ValueError.
+    """
+    check_dtype(dtype)
+    folder = _find(sources.SVHN, root) / "svhn"
+    return as_images("svhn", *read_svhn(folder), NUMERALS, dtype)
 
 
 def emnist(root: Root = None, dtype: torch.dtype = torch.float32, split: str = "balanced") -> Images:

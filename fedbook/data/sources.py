@@ -219,6 +219,42 @@ CIFAR10 = Source(
     ignored=("cifar-10-batches-py/readme.html",),
 )
 
+CIFAR100 = Source(
+    "cifar100",
+    tuple(
+        DataFile(f"cifar-100-python/{name}", f"md5:{md5}")
+        for name, md5 in (
+            ("train", "16019d7e3df5f24257cddd939b257f8d"),
+            ("test", "f0ef6b0ae62326f3e7ffdfab6717acfc"),
+            ("meta", "7973b15100ade9c7d40fb424638fde48"),
+        )
+    ),
+    "none stated by the publisher; please cite A. Krizhevsky, Learning Multiple Layers of Features (2009)",
+    "50,000 + 10,000 colour images of 32x32 in 100 classes and 20 superclasses, the publisher's python version.",
+    archive=DataFile(
+        "cifar-100-python.tar.gz",
+        "md5:eb9058c3a382ffc7106e4002c42a8d85",
+        169_001_437,
+        ("https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",),
+    ),
+    ignored=("cifar-100-python/file.txt~",),
+    part_limit=2**28,
+)
+
+# SHA-256 rather than the MD5 that other libraries name: the address is a plain http one.
+SVHN = Source(
+    "svhn",
+    tuple(
+        DataFile(f"svhn/{name}", f"sha256:{sha256}", size, (f"http://ufldl.stanford.edu/housenumbers/{name}",))
+        for name, sha256, size in (
+            ("train_32x32.mat", "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8", 182_040_794),
+            ("test_32x32.mat", "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b", 64_275_384),
+        )
+    ),
+    "non-commercial use only; please cite Y. Netzer et al., Reading Digits in Natural Images (2011)",
+    "Digits of house numbers in photographs: 73,257 + 26,032 colour images of 32x32 in 10 classes of unequal size.",
+)
+
 DIGITS = Source(
     "digits",
     (),
@@ -379,7 +415,8 @@ WORDNET_EMBEDDING = Source(
 SOURCES = {
     source.name: source
     for source in (
-        *(DIGITS, MNIST, FASHION_MNIST, FASHION_MNIST_SUBSET, CIFAR10, EMNIST, FEMNIST, PATHMNIST),
+        *(DIGITS, MNIST, FASHION_MNIST, FASHION_MNIST_SUBSET),
+        *(CIFAR10, CIFAR100, SVHN, EMNIST, FEMNIST, PATHMNIST),
         *(BREAST_CANCER, SOLIDS, TIME_SERIES, MODELNET10, MIMIC3, IMAGENET100),
         *(WORDNET_MAMMALS, WORDNET_EMBEDDING),
     )

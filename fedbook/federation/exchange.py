@@ -99,7 +99,8 @@ class Exchange:
 
     ``down``: the same for the whole cohort, tensors [S, ...] or :class:`Wire`. ``each``: a client's own,
     tensors [S, m, ...]. ``chain``: by name of an upload. ``reveal="sum"`` is secure aggregation: the code
-    after the yield gets only the sum over the cohort. ``like``: the form of one row of an upload, tensors
+    after the yield gets only the sum over the cohort. ``held``: names in ``down`` that each of the cohort got, as
+    the same object, in an earlier exchange of this round: at hand, not sent again, not counted. ``like``: the form of one row of an upload, tensors
     [...]; needed only where a sum over an empty cohort must have a shape.
     """
 
@@ -110,6 +111,7 @@ class Exchange:
     chain: Mapping[str, Chain] = field(default_factory=dict)
     reveal: str = "each"
     like: Mapping[str, Tree] = field(default_factory=dict)
+    held: tuple[str, ...] = ()
     name: str = "train"
 
     def __post_init__(self):
@@ -122,6 +124,8 @@ class Exchange:
         for name, chain in self.chain.items():
             if not isinstance(chain, Chain):
                 raise arguments.wrong(TypeError, f"chain[{name!r}]", chain, "a Chain")
+        if not isinstance(self.held, tuple) or not set(self.held) <= set(self.down):
+            raise arguments.wrong(ValueError, "held", self.held, f"a tuple of names in down: {sorted(self.down)}")
         if not isinstance(self.name, str) or not self.name:
             raise arguments.wrong(TypeError, "name", self.name, "a non-empty word")
         if not isinstance(self.cohort, Cohort):

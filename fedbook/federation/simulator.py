@@ -43,10 +43,12 @@ class Simulator:
         self.trace: dict[str, list[tuple[Tensor, Tensor]]] = {}  # name -> (federation, value) of each row
         self.cohort_sizes = [0] * len(self.seeds)
         self._times: dict[str, int] = {}  # exchange name -> how often it happened this round
+        self._sent: list[Exchange] = []  # this round's exchanges so far
 
     def open_round(self, t: int) -> None:
         """Begin round ``t`` (-1: the set-up): fresh byte counts and trace."""
         self.t, self.trace, self.cohort_sizes, self._undo, self._times = t, {}, [0] * len(self.seeds), [], {}
+        self._sent = []
         self.bytes.open_round()
         self._bytes_before = copy.deepcopy(self.bytes.state())
 
@@ -95,12 +97,18 @@ class Simulator:
                 if tuple(value.shape[: len(lead)]) != lead:
                     allowed = f"a tensor whose first axes are {lead} ({'S' if word == 'down' else 'S, m'})"
                     raise arguments.wrong(ValueError, f"{word} {name!r}", value, allowed)
+        for name in exchange.held:
+            held = {pair for past in self._sent if past.down.get(name) is exchange.down[name] for pair in _whom(past)}
+            if not _whom(exchange) <= held:
+                allowed = "names of messages that all of the cohort got, as the same object, earlier in this round"
+                raise arguments.wrong(ValueError, "held", name, allowed)
+        self._sent.append(exchange)
 
     def _count_down(self, exchange: Exchange) -> None:
-        counts = []
+        counts, sent = [], {name: tree for name, tree in exchange.down.items() if name not in exchange.held}
         for slot, size in enumerate(exchange.cohort.sizes.tolist()):
             each = row_bytes(exchange.each, 2, slot) if exchange.each else 0
-            counts.append(size * (row_bytes(exchange.down, 1, slot) + each))
+            counts.append(size * (row_bytes(sent, 1, slot) + each))
         self.bytes.add(self.t, exchange.name, "down", counts)
 
     def _work(self, exchange: Exchange, group: Group, slot: Tensor, place: Tensor) -> Part:
@@ -209,6 +217,12 @@ def _same_form(name: str, rows: dict[str, Tensor], form: dict[str, torch.Size]) 
         raise ValueError(
             f"{name}: got {got}; allowed is the form that went in, { ({n: tuple(s) for n, s in form.items()}) }"
         )
+
+
+def _whom(exchange: Exchange) -> set[tuple[int, int]]:
+    """Pairs (federation, client) of an exchange's cohort."""
+    slot, place = torch.nonzero(exchange.cohort.present, as_tuple=True)
+    return set(zip(slot.tolist(), exchange.cohort.ids[slot, place].tolist(), strict=True))
 
 
 def _received(leaf: Tensor | Wire) -> Tensor:

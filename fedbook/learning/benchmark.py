@@ -3,8 +3,9 @@
 ``python -m fedbook.learning.benchmark [--write] [--kinds towers,cnn_small]`` (other kinds keep their rows). Models:
 each client takes 5 SGD steps of batch 10 on 28x28 images. Towers of vertical learning (kinds "tower NAME"; clients are
 parties times seeds): 2 steps on one batch of 100 through a linear fusion of four embeddings of width 32, of which
-three stand still; the ResNets on tiny images, only to tell the loop from vmap. "modules" is the plain loop that
-everybody writes first (one nn.Module and torch.optim.SGD a client; models only), "loop" is ours over clients, "vmap"
+three stand still. Encoders of self-supervised learning (kinds "encoder NAME"): 2 steps of the spectral loss, 64
+samples in two views. The ResNets of both see tiny images, only to tell the loop from vmap. "modules" is the plain loop
+that everybody writes first (one nn.Module and torch.optim.SGD a client; models only), "loop" is ours over clients, "vmap"
 the vectorised step. The ways alternate within a repetition, so that a busy machine disturbs them alike; the median
 counts, in milliseconds a round: on a CPU those of the one thread at work, which waiting for a turn does not lengthen.
 """
@@ -24,6 +25,8 @@ from torch import Tensor
 
 from fedbook.federation.population import Rows
 from fedbook.federation.tree import Tree, tree_map
+from fedbook.learning.contrast import spectral_loss
+from fedbook.learning.encoders import encoder
 from fedbook.learning.local import Batches, Step, epochs, local_steps, sgd
 from fedbook.learning.models import Network, cross_entropy, model, stack
 from fedbook.learning.towers import fusion, tower
@@ -37,7 +40,14 @@ TOWERS = {  # the shape of a party's sample
     "tower resnet18": (3, 8, 8), "tower resnet18_imagenet": (3, 32, 32),
 }  # fmt: skip
 TOWER_ROWS, TOWER_CHUNKS, TOWER_BATCH, TOWER_STEPS, PARTIES, WIDTH = (4, 20), (4, 20), 100, 2, 4, 32
-KINDS = {"models": MODELS, "towers": tuple(TOWERS)}
+ENCODERS = {  # the shape of an image
+    "encoder mlp": (1, 8, 8), "encoder mlp256": (1, 28, 28), "encoder cnn": (1, 28, 28), "encoder resnet18": (3, 8, 8),
+    "encoder fixup_resnet20": (3, 8, 8), "encoder fixup_resnet20_x2": (3, 8, 8), "encoder fixup_resnet20_x4": (3, 8, 8),
+    "encoder fixup_resnet20_x8": (3, 8, 8), "encoder fixup_resnet50": (3, 8, 8),
+}  # fmt: skip
+ENCODER_ROWS, ENCODER_CHUNKS, ENCODER_BATCH, ENCODER_STEPS, ENCODER_WIDTH = (4, 10, 40), (2, 5, 20), 64, 2, 64
+KINDS = {"models": MODELS, "towers": tuple(TOWERS), "encoders": tuple(ENCODERS)}
+ALL = tuple(kind for kinds in KINDS.values() for kind in kinds)
 
 
 class Setting(NamedTuple):
@@ -52,22 +62,27 @@ class Setting(NamedTuple):
 
 def sizes(kind: str) -> tuple[int, ...]:
     """The numbers of clients to measure."""
-    return TOWER_ROWS[:1] if "resnet" in kind else TOWER_ROWS if kind in TOWERS else CLIENTS
+    rows = TOWER_ROWS if kind in TOWERS else ENCODER_ROWS if kind in ENCODERS else CLIENTS
+    return rows[:1] if "resnet" in kind else rows
 
 
 def setting(kind: str, clients: int, device: str) -> Setting:
-    """A model and its clients, or a tower and its parties."""
-    shape = TOWERS.get(kind, (1, 28, 28))
+    """A model or an encoder and its clients, or a tower and its parties."""
+    shape = TOWERS[kind] if kind in TOWERS else (2, *ENCODERS[kind]) if kind in ENCODERS else (1, 28, 28)
     x = normal((2000, *shape), stream(0, "benchmark x")).float()
     y = torch.from_numpy(stream(0, "benchmark y").integers(0, 10, 2000))
-    samples, count = {"x": x.to(device), "y": y.to(device)}, TOWER_BATCH if kind in TOWERS else SAMPLES
+    samples = {"x": x.to(device), "y": y.to(device)}
+    count = TOWER_BATCH if kind in TOWERS else ENCODER_BATCH if kind in ENCODERS else SAMPLES
     table = torch.from_numpy(stream(0, "benchmark table").integers(0, 2000, (clients, count)))
     data = Rows(samples, table, torch.full((clients,), count))
     if kind in TOWERS:
         net = tower(kind.removeprefix("tower "), shape, WIDTH)
         step, fixed = _party(net, clients, device)
-        index = table.expand(TOWER_STEPS, -1, -1)
-        batches = Batches(index, torch.ones_like(index, dtype=torch.bool))
+        batches = _same(table, TOWER_STEPS)
+    elif kind in ENCODERS:
+        net = encoder(kind.removeprefix("encoder "), shape[1:], ENCODER_WIDTH)
+        step, fixed = _contrast(net), {}
+        batches = _same(table, ENCODER_STEPS)
     else:
         net = model(kind, shape, 10)
         step, fixed = sgd(cross_entropy(net.apply), 0.1), {}
@@ -75,6 +90,22 @@ def setting(kind: str, clients: int, device: str) -> Setting:
     net.module.to(device)
     theta = stack([net.init(stream(0, "benchmark start"))] * clients)
     return Setting(net, step, {"theta": tree_map(lambda v: v.to(device), theta)} | fixed, data, batches)
+
+
+def _same(table: Tensor, steps: int) -> Batches:
+    """Each client's whole table as its batch, ``steps`` times."""
+    index = table.expand(steps, -1, -1)
+    return Batches(index, torch.ones_like(index, dtype=torch.bool))
+
+
+def _contrast(net: Network) -> Step:
+    """A client's step of the spectral loss; x [B, V, C, H, W] are views."""
+
+    def loss(p: Tree, batch: Mapping[str, Tensor]) -> Tensor:
+        z = net.apply(p, batch["x"].flatten(0, 1)).unflatten(0, batch["x"].shape[:2])
+        return spectral_loss(z, weight=batch["weight"]).total
+
+    return sgd(loss, 1e-3)
 
 
 def _party(net: Network, rows: int, device: str) -> tuple[Step, dict[str, Tree]]:
@@ -113,8 +144,8 @@ def ways(kind: str, clients: int, device: str) -> dict[str, Callable[[], object]
     def ours(how: str, chunk: int | None = None) -> Callable[[], object]:
         return lambda: local_steps(step, carry, data, batches, how=how, chunk=chunk)
 
-    plain = {} if kind in TOWERS else {"modules": lambda: modules(net, carry["theta"], data, batches)}
-    chunks = TOWER_CHUNKS if kind in TOWERS else CHUNKS
+    plain = {"modules": lambda: modules(net, carry["theta"], data, batches)} if kind in MODELS else {}
+    chunks = TOWER_CHUNKS if kind in TOWERS else ENCODER_CHUNKS if kind in ENCODERS else CHUNKS
     return plain | {"loop": ours("loop")} | {f"vmap {chunk}": ours("vmap", chunk) for chunk in chunks}
 
 
@@ -133,7 +164,7 @@ def measure(functions: dict[str, Callable[[], object]], repeats: int, device: st
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def table(device: str = "cpu", kinds: Sequence[str] = (*MODELS, *TOWERS)) -> list[dict]:
+def table(device: str = "cpu", kinds: Sequence[str] = ALL) -> list[dict]:
     """One row for each kind and number of clients."""
     rows = []
     for kind in kinds:
@@ -208,11 +239,13 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write choices.json of this checkout")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--cost", metavar="FILE", help="measure whole rounds by clients and cohort instead, store them")
-    parser.add_argument("--kinds", default="models,towers", help="what to measure, comma-separated: kinds or these two")
+    parser.add_argument(
+        "--kinds", default=",".join(KINDS), help="what to measure, comma-separated: kinds or these words"
+    )
     options = parser.parse_args()
     kinds = [kind for word in options.kinds.split(",") for kind in KINDS.get(word, (word,))]
-    if not set(kinds) <= {*MODELS, *TOWERS}:
-        parser.error(f"--kinds: got {options.kinds}; allowed are {', '.join((*KINDS, *MODELS, *TOWERS))}")
+    if not set(kinds) <= set(ALL):
+        parser.error(f"--kinds: got {options.kinds}; allowed are {', '.join((*KINDS, *ALL))}")
     torch.set_num_threads(1)
     if options.cost:
         rows = cost(options.device)

@@ -7,6 +7,7 @@ tensors, so the batch and the loop compute the same numbers.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -203,6 +204,7 @@ def sgd(
     momentum: float = 0.0,
     weight_decay: float = 0.0,
     sam_radius: float = 0.0,
+    max_norm: float = math.inf,
 ) -> Step:
     """A step of stochastic gradient descent on ``carry = {"theta": parameters[, "velocity", "fixed"]}``.
 
@@ -210,12 +212,14 @@ def sgd(
     needs no velocity. ``fixed``: further parameters the loss needs and the step does not move (a dictionary,
     joined with theta for the loss). ``sam_radius`` q > 0 is sharpness-aware minimisation: the gradient is
     taken at theta + q g / |g| on the same batch, one norm over all of theta; g = 0 moves nothing.
+    ``max_norm``: a client's gradient that is longer, over all of theta, is shortened to it (inf: never).
     Raises: TypeError, ValueError. Source (SAM): DP2-FedSAM, equations (11) and (12).
     """
     lr = arguments.real("lr", lr, 0.0)
     momentum = arguments.real("momentum", momentum, 0.0, below=1.0)
     weight_decay = arguments.real("weight_decay", weight_decay, 0.0)
     sam_radius = arguments.real("sam_radius", sam_radius, 0.0)
+    max_norm = arguments.real("max_norm", max_norm, above=0.0, infinite=True)
 
     def direction(carry: Tree, batch: Mapping[str, Tensor]) -> tuple[Tree, Tensor]:
         def objective(theta: Tree) -> Tensor:
@@ -224,6 +228,10 @@ def sgd(
         gradient, value = grad_and_value(objective)(carry["theta"])
         if sam_radius:
             gradient = grad(objective)(sam_point(carry["theta"], gradient, sam_radius))
+        if not math.isinf(max_norm):
+            square = sum(g.square().sum() for _, g in leaves(gradient))
+            factor = (max_norm / square.clamp(min=torch.finfo(square.dtype).tiny).sqrt()).clamp(max=1.0)
+            gradient = tree_map(lambda g: g * factor, gradient)
         return gradient, value
 
     def update(carry: Tree, grads: Tree) -> None:

@@ -39,6 +39,7 @@ class ImageSettings:
     """
 
     partitions: ClassVar[tuple[str, ...]] = tuple(OPTIONS)
+    models: ClassVar[tuple[str, ...]] = tuple(MODELS)
 
     partition: str = "classes"
     clients: int = 100
@@ -59,7 +60,7 @@ class ImageSettings:
         arguments.real("alpha", self.alpha, maximum=1e9, above=0.0)
         arguments.integer("train_samples", self.train_samples, 0)
         arguments.integer("test_samples", self.test_samples, 0)
-        arguments.one_of("model", self.model, MODELS)
+        arguments.one_of("model", self.model, self.models)
         arguments.one_of("judge", self.judge, ("test", "validation"))
         arguments.integer("evaluate_every", self.evaluate_every, 0)
 

@@ -162,7 +162,9 @@ def test_a_label_out_of_range_is_refused(tmp_path, full_fashion_mnist):
         data.fashion_mnist(tmp_path, size="full")
 
 
-@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "cifar10", "emnist", "femnist", "pathmnist", *MANUAL])
+@pytest.mark.parametrize(
+    "name", ["mnist", "fashion_mnist", "cifar10", "cifar100", "svhn", "emnist", "femnist", "pathmnist", *MANUAL]
+)
 def test_a_missing_dataset_says_what_to_do(tmp_path, name):
     with pytest.raises(DataNotFound, match=f"fedbook data {name}") as caught:
         data.load(name, root=tmp_path)
@@ -171,6 +173,8 @@ def test_a_missing_dataset_says_what_to_do(tmp_path, name):
         "mnist": "mnist/train-images-idx3-ubyte.gz",
         "fashion_mnist": "fashion-mnist/subset/train-images-idx3-ubyte.gz",
         "cifar10": "cifar-10-batches-py/data_batch_1",
+        "cifar100": "cifar-100-python/train",
+        "svhn": "svhn/train_32x32.mat",
         "emnist": "emnist/gzip/emnist-balanced-train-images-idx3-ubyte.gz",
         "femnist": "femnist/train/*.json",
         "pathmnist": "pathmnist/pathmnist.npz",
@@ -181,13 +185,13 @@ def test_a_missing_dataset_says_what_to_do(tmp_path, name):
 
 
 def test_load_by_name():
-    images = ("digits", "mnist", "fashion_mnist", "cifar10", "emnist", "femnist", "pathmnist")
+    images = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "svhn", "emnist", "femnist", "pathmnist")
     vertical = ("breast_cancer", "solids", "time_series", "modelnet10", "mimic3", "imagenet100")
     assert data.names() == (*images, *vertical)
     assert data.load("fashion_mnist", dtype=torch.uint8, size="subset").name == "fashion_mnist"
     with pytest.raises(
         ValueError,
-        match="name: got 'imagenet'; allowed is one of breast_cancer, cifar10, digits, emnist, fashion_mnist, femnist,",
+        match="name: got 'imagenet'; allowed is one of breast_cancer, cifar10, cifar100, digits, emnist, fashion_mnist",
     ):
         data.load("imagenet")
     with pytest.raises(TypeError, match="name: got 3"):

@@ -351,3 +351,24 @@ def test_wrong_exchanges_are_refused_by_name(change, word):
     with pytest.raises((TypeError, ValueError), match=f"^{word}"):
         made.deliver(Exchange(**({"cohort": cohort([0, 1], [2]), "work": send} | change)))
     assert made.bytes.last == {"up": [0, 0], "down": [0, 0]}
+
+
+def test_what_a_cohort_holds_is_not_sent_again_and_must_have_been_sent():
+    theta = torch.zeros(1, 4, dtype=torch.float64)
+
+    def twice(second, held=("theta",), again=theta):
+        made = simulator()
+        made.deliver(Exchange(cohort([0, 2, 3]), work=lambda _: Reply(), down={"theta": theta}, name="first"))
+        down = {"theta": again, "R": theta[:, :1]}
+        work = lambda local: Reply(upload={"seen": local.inbox["theta"] + local.inbox["R"]})  # noqa: E731
+        seen = made.deliver(Exchange(cohort(second), work=work, down=down, held=held, name="second"))["seen"]
+        return made.bytes.by_exchange, seen
+
+    counts, seen = twice([0, 3])
+    assert counts["first"]["down"] == 3 * 4 * 8 and counts["second"]["down"] == 2 * 8 and seen.shape == (1, 2, 4)
+    assert twice([0, 3], held=())[0]["second"]["down"] == 2 * 5 * 8
+    for wrong in ({"second": [0, 1]}, {"second": [0], "again": theta.clone()}):  # never got it; another object
+        with pytest.raises(ValueError, match="held: got 'theta'"):
+            twice(**wrong)
+    with pytest.raises(ValueError, match="held"):
+        twice([0], held=("phi",))

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from fedbook.federation.tree import leaves
-from fedbook.learning import benchmark, towers
+from fedbook.learning import benchmark, encoders, towers
 from fedbook.learning.local import choose, local_steps
 from fedbook.learning.vertical import VerticalSettings, vertical_problem
 from fedbook.papers.cvfl import CVFL, Config
@@ -24,7 +24,7 @@ def moved(setting, how, chunk=None):
     return local_steps(setting.step, setting.carry, setting.data, setting.batches, how=how, chunk=chunk)[0]["theta"]
 
 
-@pytest.mark.parametrize("kind", ["mlp16", "tower mlp", "tower cnn"])
+@pytest.mark.parametrize("kind", ["mlp16", "tower mlp", "tower cnn", "encoder mlp"])
 def test_the_ways_train_the_same(kind):
     setting = benchmark.setting(kind, 3, "cpu")
     alone = dict(leaves(moved(setting, "loop")))
@@ -33,11 +33,31 @@ def test_the_ways_train_the_same(kind):
         assert all(torch.allclose(together[key], alone[key], rtol=0, atol=1e-5) for key in alone)
     starts = dict(leaves(setting.carry["theta"]))
     assert any(not torch.allclose(alone[key], starts[key], rtol=0, atol=1e-3) for key in alone)
-    if kind in benchmark.TOWERS:
+    if kind not in benchmark.MODELS:
         return
     before = {key: v.clone() for key, v in starts.items()}
     benchmark.modules(setting.net, setting.carry["theta"], setting.data, setting.batches)
     assert all(torch.equal(starts[key], before[key]) for key in starts)  # every repetition starts from the same
+
+
+def test_an_encoder_takes_a_client_s_steps():
+    """Against a module, its loss written out, and torch.optim.SGD; two views of 64 samples a step."""
+    setting = benchmark.setting("encoder cnn", 2, "cpu")
+    found, width = moved(setting, "vmap", 5), benchmark.ENCODER_WIDTH
+    assert setting.batches.index.shape == (benchmark.ENCODER_STEPS, 2, benchmark.ENCODER_BATCH)
+    module = setting.net.build()
+    module.load_state_dict({name: v[1] for name, v in setting.carry["theta"].items()})
+    optimiser = torch.optim.SGD(module.parameters(), lr=1e-3)
+    for rows in setting.batches.index[:, 1]:
+        optimiser.zero_grad()
+        first, second = (module(view) for view in setting.data.samples["x"][rows].unbind(1))
+        assert first.shape == (64, width)
+        matrix = (first.T @ first + second.T @ second) / 128
+        (0.5 * matrix.square().sum() - (first * second).sum(1).mean()).backward()
+        optimiser.step()
+    for name, p in module.named_parameters():
+        assert torch.allclose(found[name][1], p, rtol=0, atol=1e-5)
+        assert not torch.equal(setting.carry["theta"][name][1], p)
 
 
 @pytest.mark.parametrize("kind", ["tower linear", "tower mvcnn", "tower lstm"])
@@ -62,16 +82,19 @@ def test_a_tower_takes_a_party_s_steps(kind):
             assert not torch.equal(setting.carry["theta"][name][r], p)
 
 
-def test_every_tower_is_measured_and_what_vertical_learning_asks_for():
+def test_every_tower_and_encoder_is_measured_and_what_vertical_learning_asks_for():
     table = json.loads(TABLE.read_text())
     assert benchmark.TOWERS.keys() == {f"tower {name}" for name in towers.TOWERS}
     for name in ("linear", "lstm"):
         problem = "series" if name == "lstm" else "digits"
         task = vertical_problem(problem, VerticalSettings(tower=name, train_samples=20, test_samples=20))
         assert CVFL(Config(batch_size=5), task).kind == f"tower {name}"
-    for kind in benchmark.TOWERS:
+    assert benchmark.ENCODERS.keys() == {f"encoder {name}" for name in encoders.ENCODERS}
+    for kind, shape in benchmark.ENCODERS.items():
+        assert encoders.encoder(kind.removeprefix("encoder "), shape, 8).kind == kind
+    for kind in (*benchmark.TOWERS, *benchmark.ENCODERS):
         assert choose("cpu", kind) == tuple(table["choice"]["cpu"][kind])
-    for kind in (*benchmark.MODELS, *benchmark.TOWERS):
+    for kind in benchmark.ALL:
         rows = [row for row in table["measured"]["cpu"]["rows"] if row["kind"] == kind]
         assert tuple(row["clients"] for row in rows) == benchmark.sizes(kind)
         assert benchmark.choices(rows) == {kind: table["choice"]["cpu"][kind]}
@@ -122,8 +145,11 @@ def test_what_to_measure_can_be_said_in_short(monkeypatch, capsys):
         benchmark.main()
     torch.set_num_threads(before)
     some = tuple(benchmark.TOWERS)
-    assert asked == [benchmark.MODELS + some, some, ("mlp", *some), ("tower cnn", "cnn")]
+    assert asked == [benchmark.MODELS + some + tuple(benchmark.ENCODERS), some, ("mlp", *some), ("tower cnn", "cnn")]
     monkeypatch.setattr(sys, "argv", ["benchmark", "--kinds", "tower vgg"])
     with pytest.raises(SystemExit):
         benchmark.main()
-    assert "--kinds: got tower vgg; allowed are models, towers, linear" in capsys.readouterr().err and len(asked) == 4
+    assert (
+        "--kinds: got tower vgg; allowed are models, towers, encoders, linear" in capsys.readouterr().err
+        and len(asked) == 4
+    )

@@ -1,0 +1,330 @@
+"""Chapter 1's errata (from chapter01_errata) and its exercises: two clients, a client's loss, epsilon, a schedule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedbook.lab.chapter01_errata import ERRATA, TOLD, errata_table
+from fedbook.lab.compare import short
+from fedbook.lab.exercises import WrongAnswer, exercise
+from fedbook.privacy.gaussian import exact_epsilon, gaussian_rdp_epsilon
+from fedbook.randomness import normal, stream
+
+__all__ = ["ERRATA", "TOLD", "errata_table"]
+
+# --- 01-1, by hand: client A has 1 sample, all its views at (2, 0); client B has 3, all their views at (1, 1)
+
+
+def solution_two_clients() -> list[float]:
+    """R_A = ((4, 0), (0, 0)), R_B = all ones, q = 1/4, 3/4: the global loss, FedAvg's, A's inter-client term in (5)."""
+    return [-2.5 + 4.75 / 2, (-4 + 16 / 2) / 4, 3 / 4 * 4]
+
+
+@exercise(
+    "01-1",
+    solution=solution_two_clients(),
+    hints=("A client whose views all map to one z has R = z z^T and Tr R+ = |z|^2.",
+           "The global matrix is q_A R_A + q_B R_B with q = 1/4 and 3/4: ((1.75, 0.75), (0.75, 0.75)).",
+           "With two clients R_-A is R_B. The term's coefficient in (5) is 1 - q_A, without a half.",),
+    wrong_answers=(
+        WrongAnswer("clients count alike", [0.5, 1.0, 3.0], "first number",
+                    "B has three of the four samples: q is 1/4 and 3/4, not 1/2 and 1/2."),
+        WrongAnswer("no half", [2.25, 1.0, 3.0], "first number",
+                    "The loss of all has HALF of the squared norm of the mean matrix."),
+        WrongAnswer("norm not squared", [-1.4103, 1.0, 3.0], "first number",
+                    "The squared Frobenius norm is the sum of the squared entries; you took its root."),
+        WrongAnswer("no positive pairs", [2.375, 1.0, 3.0], "first number",
+                    "The first term is missing: minus the mean of |z|^2, as all views of a sample agree."),
+        WrongAnswer("FedAvg's loss first", [1.0, -0.125, 3.0], "first number",
+                    "That is what FedAvg descends. The global loss contrasts samples of different clients too."),
+        WrongAnswer("the global loss again", [-0.125, -0.125, 3.0], "second number",
+                    "FedAvg averages the clients' OWN losses: L(A) = -4 + 16/2 and L(B) = -2 + 4/2."),
+        WrongAnswer("the gap", [-0.125, 1.125, 3.0], "second number",
+                    "That is by how much FedAvg's objective exceeds the global loss; give the objective."),
+        WrongAnswer("clients averaged alike", [-0.125, 2.0, 3.0], "second number",
+                    "FedAvg weights the clients' losses by q too."),
+        WrongAnswer("half kept", [-0.125, 1.0, 1.5], "third number",
+                    "The half stands in (4). In (5), where the others' matrix is frozen, it is dropped."),
+        WrongAnswer("no coefficient", [-0.125, 1.0, 4.0], "third number",
+                    "That is Tr(R_A R_-A); its coefficient 1 - q_A is missing."),
+        WrongAnswer("q for 1 - q", [-0.125, 1.0, 1.0], "third number", "The coefficient is 1 - q_A, not q_A."),
+        WrongAnswer("own matrix", [-0.125, 1.0, 12.0], "third number",
+                    "A is contrasted with the others' matrix, not with its own."),
+        WrongAnswer("aggregate", [-0.125, 1.0, 5.25], "third number",
+                    "The aggregate still holds A's own matrix; line 20 takes it out and divides by 1 - q_A."),
+        WrongAnswer("one number", -0.125, "three numbers"),
+    ),
+)  # fmt: skip
+def check_two_clients(answer: Any) -> str | None:
+    answer = answer.tolist() if isinstance(answer, Tensor) else answer
+    numeric = isinstance(answer, (list, tuple)) and len(answer) == 3
+    if not numeric or any(isinstance(v, bool) or not isinstance(v, (int, float)) for v in answer):
+        return f"It should be a list of three numbers; it is {short(answer)}."
+    words = ("first number (global loss)", "second number (FedAvg's objective)", "third number (A's inter-client term)")
+    for place, given, right in zip(words, answer, solution_two_clients(), strict=True):
+        if not abs(given - right) < 1e-3:
+            return f"The {place} is not {short(given)}."
+    return None
+
+
+# --- 01-2, code: a client's batch loss (5) with clipped representations and a frozen matrix
+
+
+def solution_local_loss(z: Tensor, uploaded: Tensor, total: Tensor, q: float, mu: float) -> Tensor:
+    z = z * (math.sqrt(mu) / z.norm(dim=-1, keepdim=True)).clamp(max=1)  # row by row; short ones stay
+    rows = z.flatten(0, 1)
+    own = rows.mT @ rows / len(rows)
+    others = (total - q * uploaded) / (1 - q)  # line 20
+    contraction = -(z[:, 0] * z[:, 1]).sum(-1).mean()
+    return contraction + q / 2 * own.square().sum() + (1 - q) * (own * others).sum()
+
+
+def _clip_rows(z: Tensor, mu: float) -> Tensor:
+    return z * (math.sqrt(mu) / z.norm(dim=-1, keepdim=True)).clamp(max=1)
+
+
+def _clip_batch(z: Tensor, mu: float) -> Tensor:
+    return z * min(1.0, math.sqrt(mu) / float(z.norm()))
+
+
+def _stretch(z: Tensor, mu: float) -> Tensor:
+    return z * math.sqrt(mu) / z.norm(dim=-1, keepdim=True).clamp(min=1e-9)
+
+
+def _loss(
+    clip: Callable[[Tensor, float], Tensor] = _clip_rows,
+    *, kept: float = 1.0, divide: bool = True, source: str = "uploaded", intra: float = 0.5, sign: float = -1.0,
+    pairs: bool = False,
+) -> Callable[..., Tensor]:  # fmt: skip
+    """The loss with one of its usual mistakes."""
+
+    def answer(z: Tensor, uploaded: Tensor, total: Tensor, q: float, mu: float) -> Tensor:
+        z = clip(z, mu)
+        rows = z.flatten(0, 1)
+        own = rows.mT @ rows / (len(z) if pairs else len(rows))
+        taken = {"uploaded": uploaded, "batch": own, "nothing": torch.zeros_like(own)}[source]
+        others = (total - q * taken) / ((1 - q) if divide else 1)
+        contraction = sign * (z[:, 0] * z[:, 1]).sum(-1).mean()
+        return contraction + q * intra * own.square().sum() + kept * (1 - q) * (own * others).sum()
+
+    return answer
+
+
+def _in_place(z: Tensor, uploaded: Tensor, total: Tensor, q: float, mu: float) -> Tensor:
+    return solution_local_loss(z.copy_(_clip_rows(z, mu)), uploaded, total, q, mu)
+
+
+@exercise(
+    "01-2",
+    solution=solution_local_loss,
+    hints=("Clip first: every row is multiplied by min(1, sqrt(mu) / its norm).",
+           "Rows of both views together, [2B, H], give the batch's matrix: their mean outer product.",
+           "Line 20: take q times what was UPLOADED out of the total and divide by 1 - q. Then (5), term by term.",),
+    wrong_answers=(
+        WrongAnswer("half kept", _loss(kept=0.5), "case 1",
+                    "The last term has no half in (5): the others' matrix is frozen, one of two slopes is left."),
+        WrongAnswer("aggregate for the others", _loss(source="nothing", divide=False), "case 1",
+                    "The total still holds the client's own matrix: take q times the uploaded one out."),
+        WrongAnswer("aggregate, divided", _loss(source="nothing"), "case 1",
+                    "You divide by 1 - q, but did not take the own matrix out first."),
+        WrongAnswer("not divided", _loss(divide=False), "case 1",
+                    "What is left after taking the own matrix out has weights that sum to 1 - q: divide by it."),
+        WrongAnswer("batch's matrix taken out", _loss(source="batch"), "case 1",
+                    "The total holds the matrix that was uploaded, noise and all. Taking the batch's out leaves both."),
+        WrongAnswer("no half on the square", _loss(intra=1.0), "case 1", "The own matrix's square keeps its half."),
+        WrongAnswer("views pushed apart", _loss(sign=1.0), "case 1",
+                    "Two views of one sample should agree: their product enters with a minus."),
+        WrongAnswer("divided by B", _loss(pairs=True), "case 1", "There are 2 B rows; the matrix is their MEAN."),
+        WrongAnswer("stretched", _loss(_stretch), "case 1",
+                    "Rows shorter than sqrt(mu) must stay as they are: the factor is min(1, sqrt(mu) / norm)."),
+        WrongAnswer("batch clipped", _loss(_clip_batch), "case 1",
+                    "Each row has its own norm. Clip the batch as a whole and one long row shortens all others."),
+        WrongAnswer("not clipped", _loss(lambda z, mu: z), "case 2", "Rows longer than sqrt(mu) are to be shortened."),
+        WrongAnswer("clipped at mu", _loss(lambda z, mu: _clip_rows(z, mu**2)), "case 2",
+                    "mu bounds the SQUARED norm: the radius is sqrt(mu)."),
+        WrongAnswer("0 / 0", _loss(lambda z, mu: z * (z.norm(dim=-1, keepdim=True).clamp(max=math.sqrt(mu))
+                                                   / z.norm(dim=-1, keepdim=True))), "vector is 0",
+                    "min(norm, sqrt(mu)) / norm is 0 / 0 for a zero vector; sqrt(mu) / norm, cut at 1, is not."),
+        WrongAnswer("three terms", lambda z, uploaded, total, q, mu: z.sum((0, 1)), "one number"),
+        WrongAnswer("in place", _in_place, "changes"),
+        WrongAnswer("an error", lambda z, uploaded, total, q, mu: uploaded @ z.flatten(), "RuntimeError"),
+    ),
+)  # fmt: skip
+def check_local_loss(answer: Any) -> str | None:
+    cases = [
+        ((0.4, 0.9), 0.3, "all rows shorter than sqrt(mu)"),
+        ((1.0, 6.0), 0.3, "short and long rows"),
+        ((3.0, 6.0), 0.75, "long rows, a large client"),
+        ((0.0, 1.0), 0.3, "a vector is 0"),
+    ]
+    for case, ((low, high), q, words) in enumerate(cases, start=1):
+        mu, rng = 4.0, stream(case, "exercise representations")
+        z = normal((5, 2, 3), rng)
+        z = z / z.norm(dim=-1, keepdim=True) * (low + (high - low) * torch.from_numpy(rng.random((5, 2, 1))))
+        z[0, 0] *= float(low > 0)
+        uploaded, total = normal((3, 3), rng), normal((3, 3), rng)  # with noise, so not symmetric
+        given = [tensor.clone() for tensor in (z, uploaded, total)]
+        found, right = answer(*given, q, mu), float(solution_local_loss(z, uploaded, total, q, mu))
+        single = isinstance(found, Tensor) and found.numel() == 1 and not found.dtype.is_complex
+        if isinstance(found, bool) or not (single or isinstance(found, (int, float))):
+            return f"It should return one number; it returned {short(found)}."
+        if not abs(float(found) - right) <= 1e-5 * max(1.0, abs(right)):
+            return f"In case {case} ({words}; q = {q}) the loss should be {right:.4f}; it is {float(found):.4f}."
+        if any(not torch.equal(a, b) for a, b in zip(given, (z, uploaded, total), strict=True)):
+            return "The result is right, but the function changes the tensors it was given."
+    return None
+
+
+# --- 01-3, code: what a client's matrices cost it
+
+
+def solution_client_epsilon(sampled: Sequence[bool], size: int, mu: float, sigma: float, delta: float) -> float:
+    uploads = 1 + sum(sampled[1:])  # lines 5 to 8: in round 1 all clients upload
+    sensitivity = math.sqrt(2) * mu / size
+    return exact_epsilon(math.sqrt(uploads) * sensitivity / sigma, delta)
+
+
+def _epsilon(
+    count: Callable[[Sequence[bool]], int] = lambda s: 1 + sum(s[1:]),
+    *, factor: float = math.sqrt(2), sized: bool = True, power: float = 0.5, classic: bool = False,
+) -> Callable[..., float]:  # fmt: skip
+    """Epsilon with one of its usual mistakes."""
+
+    def answer(sampled: Sequence[bool], size: int, mu: float, sigma: float, delta: float) -> float:
+        shift = count(sampled) ** power * factor * mu / (size if sized else 1) / sigma
+        return gaussian_rdp_epsilon(shift, delta, "classic")[0] if classic else exact_epsilon(shift, delta)
+
+    return answer
+
+
+def _summed(sampled: Sequence[bool], size: int, mu: float, sigma: float, delta: float) -> float:
+    return (1 + sum(sampled[1:])) * exact_epsilon(math.sqrt(2) * mu / size / sigma, delta)
+
+
+@exercise(
+    "01-3",
+    solution=solution_client_epsilon,
+    hints=("Count first: which rounds make a client upload? Read lines 4 to 13 of Algorithm 1.",
+           "One replaced sample takes away z z^T / n and brings another: how far is that at most, for |z|^2 <= mu?",
+           "T Gaussian releases of sensitivity W and noise sigma are one with the shift sqrt(T) W / sigma: "
+           "`fedbook.privacy.gaussian.exact_epsilon(shift, delta)`.",),
+    wrong_answers=(
+        WrongAnswer("mu / n", _epsilon(factor=1.0), "case 1",
+                    "mu / n is for a sample that vanishes. A replaced one moves two terms: sqrt(2) mu / n."),
+        WrongAnswer("2 mu / n", _epsilon(factor=2.0), "case 1",
+                    "That is the triangle inequality; for positive semi-definite matrices sqrt(2) mu / n is enough."),
+        WrongAnswer("size forgotten", _epsilon(sized=False), "case 1",
+                    "The matrix is a MEAN: one of n samples moves it by a share 1/n. (So is Proposition 6.6 printed.)"),
+        WrongAnswer("rounds for uploads", _epsilon(len), "case 2",
+                    "After round 1 a client that is not sampled uploads nothing: count its own uploads."),
+        WrongAnswer("first upload forgotten", _epsilon(sum), "case 2",
+                    "In round 1 ALL clients upload, sampled or not (lines 5 to 8)."),
+        WrongAnswer("first upload twice", _epsilon(lambda s: 1 + sum(s)), "case 1",
+                    "A client that is sampled in round 1 still uploads only once in it."),
+        WrongAnswer("T for its root", _epsilon(power=1.0), "case 1",
+                    "Shifts of independent noise add in squares: the root of the number of uploads."),
+        WrongAnswer("paper's formula", _epsilon(classic=True), "case 1",
+                    "Valid, but larger than need be: that is the Renyi bound. Gaussian releases compose exactly."),
+        WrongAnswer("epsilons added", _summed, "case 1",
+                    "Adding epsilons (and deltas) is valid for any mechanism, but wasteful for Gaussian ones."),
+        WrongAnswer("a pair", lambda *a: (1.0, 2.0), "one number"),
+    ),
+)  # fmt: skip
+def check_client_epsilon(answer: Any) -> str | None:
+    cases = [
+        ([True] * 12, 126, 4.0, 0.175, 1e-2),
+        ([False] + [k % 3 == 0 for k in range(29)], 126, 4.0, 0.175, 1e-4),
+        ([True, False, False, True, False] * 4, 2500, 5.0, 0.013, 1e-4),
+        ([False] * 7, 60, 2.0, 0.05, 1e-3),
+    ]
+    for case, (sampled, size, mu, sigma, delta) in enumerate(cases, start=1):
+        found = answer(list(sampled), size, mu, sigma, delta)
+        if isinstance(found, Tensor) and found.numel() == 1:
+            found = found.item()
+        if isinstance(found, bool) or not isinstance(found, (int, float)):
+            return f"It should return one number; it returned {short(found)}."
+        right = solution_client_epsilon(sampled, size, mu, sigma, delta)
+        if not abs(found - right) <= 1e-3 * right:
+            where = "in round 1 too" if sampled[0] else "not in round 1"
+            return (f"In case {case} ({len(sampled)} rounds, sampled in {sum(sampled)} of them, {where}; n = {size}, "
+                    f"mu = {mu:g}, sigma = {sigma:g}, delta = {delta:g}) epsilon should be {right:.3f}; "
+                    f"it is {found:.3f}.")  # fmt: skip
+    return None
+
+
+# --- 01-4, experiment, open: a schedule that is aligned in the end and does not swing
+
+CLIENTS, ROUNDS = 10, 80
+SHARED, OWN = 2.0, 2.0 * CLIENTS  # |z|^2 at the optimum of the global loss, along the shared and along an own direction
+
+
+def two_directions(alpha_first: float, alpha_last: float, kappa: float) -> tuple[list[float], list[float]]:
+    """|z|^2 along the direction that all clients share and along a client's own, after each of 80 rounds.
+
+    Half of a client's samples lie along each. With the others' shared part frozen at r the best answer of (80) is
+    (2 - (1 - alpha) r) / alpha along the shared direction and 2 / alpha along the own one; local training goes the
+    part ``kappa`` of the way. alpha is linear in the round. The matrices carry noise of standard deviation 0.01, so
+    that nobody starts, or stays, exactly at rest. Starts where FedAvg ends: 2 and 2. No |z|^2 falls below 0.
+    """
+    shared, own, course = 2.0, 2.0, ([], [])
+    for noise, step in zip(stream(0, "matrix noise").standard_normal(ROUNDS), range(ROUNDS), strict=True):
+        alpha = alpha_first + (alpha_last - alpha_first) * step / (ROUNDS - 1)
+        best = (2 - (1 - alpha) * (shared + 0.01 * noise)) / alpha
+        shared = max(0.0, shared + kappa * (best - shared))
+        own += kappa * (2 / alpha - own)
+        course[0].append(shared)
+        course[1].append(own)
+    return course
+
+
+@exercise(
+    "01-4",
+    solution={"alpha_first": 0.15, "alpha_last": 0.1, "kappa": 0.15},
+    hints=("Own direction: what must alpha be in the end, so that 2 / alpha is what the global loss wants?",
+           "Shared direction: an error e becomes (1 - kappa / alpha) e in a round. For which kappa does it shrink?",
+           "The own direction closes the part kappa of its distance in a round: how many rounds near the last alpha "
+           "does it need?",),
+    wrong_answers=(
+        WrongAnswer("the paper's schedule", {"alpha_first": 1.0, "alpha_last": 0.2, "kappa": 0.15}, "own direction",
+                    "alpha ends at 0.2, twice 1/J: 2 / alpha is at most 10, half of what the global loss wants."),
+        WrongAnswer("FedAvg", {"alpha_first": 1.0, "alpha_last": 1.0, "kappa": 0.15}, "own direction",
+                    "alpha = 1 is FedAvg: the others' matrices are not used at all."),
+        WrongAnswer("thorough training", {"alpha_first": 0.1, "alpha_last": 0.1, "kappa": 1.0}, "swings",
+                    "kappa / alpha is 10: all clients leave the shared direction together and return together."),
+        WrongAnswer("late and thorough", {"alpha_first": 1.0, "alpha_last": 0.1, "kappa": 0.6}, "swings",
+                    "It is calm while alpha > kappa / 2. The schedule passes that limit before it ends."),
+        WrongAnswer("too little training", {"alpha_first": 0.1, "alpha_last": 0.1, "kappa": 0.01}, "own direction",
+                    "Stable and aligned, but local training is too short to arrive in 80 rounds."),
+        WrongAnswer("too late", {"alpha_first": 1.0, "alpha_last": 0.1, "kappa": 0.15}, "own direction",
+                    "alpha is right only in the last few rounds: there is no time to follow it. Start lower."),
+        WrongAnswer("below 1/J", {"alpha_first": 0.1, "alpha_last": 0.05, "kappa": 0.05}, "own direction",
+                    "alpha below 1/J is misaligned in the other direction."),
+        WrongAnswer("alpha 0", {"alpha_first": 1.0, "alpha_last": 0.0, "kappa": 0.15}, "alpha_last"),
+        WrongAnswer("kappa 2", {"alpha_first": 1.0, "alpha_last": 0.1, "kappa": 2.0}, "kappa"),
+        WrongAnswer("one missing", {"alpha_first": 1.0, "alpha_last": 0.1}, "alpha_first, alpha_last, kappa"),
+        WrongAnswer("a text", "alpha 0.1", "dictionary"),
+    ),
+)  # fmt: skip
+def check_schedule(answer: Any) -> str | None:
+    wanted = ("alpha_first", "alpha_last", "kappa")
+    if not isinstance(answer, dict) or set(answer) != set(wanted):
+        return f"It should be a dictionary with {', '.join(wanted)}; it is {short(answer)}."
+    for name in wanted:
+        value = answer[name]
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
+            return f"{name} should be a number above 0 and at most 1; it is {short(value)}."
+    shared, own = two_directions(**answer)
+    swing = max(abs(value - SHARED) for value in shared)
+    if swing > 0.2:
+        when = next(t for t, value in enumerate(shared, start=1) if abs(value - SHARED) > 0.2)
+        return (f"The shared direction swings: in round {when} |z|^2 is {shared[when - 1]:.2f}, more than 0.2 off "
+                f"its optimum {SHARED:g}; the largest distance in {ROUNDS} rounds is {swing:.3g}.")  # fmt: skip
+    if abs(own[-1] - OWN) > 0.1 * OWN:
+        return (f"The shared direction is calm (never more than {swing:.2g} off), but |z|^2 along the own direction "
+                f"ends at {own[-1]:.1f}; the global loss wants {OWN:g}, to a tenth.")  # fmt: skip
+    return None

@@ -1,0 +1,183 @@
+"""Encoders of self-supervised learning: a backbone makes features, a projector the representation the loss sees.
+
+Nothing here keeps a state or mixes the rows of a batch (no batch normalisation): the representation is a function of
+one sample. The identities of the correlation matrices, (1), (4) and (6) of the paper, and the sensitivity of a client's
+matrix to one of its samples hold only then.
+
+Source: Jing, Yu, Zhang and Zhang, FedSC (2024), section 3; widths and projector as in its authors' scripts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fedbook import arguments
+from fedbook.learning.fixup import resnet20, resnet50
+from fedbook.learning.models import Network
+from fedbook.learning.residual import resnet18
+
+BACKBONE, PROJECTOR = "backbone.", "projector."  # what the names of their parameters start with
+
+
+@dataclass(frozen=True)
+class Encoder(Network):
+    """A backbone and a projector: ``apply(parameters, x) == project(parameters, features(parameters, x))``.
+
+    Classifiers are trained on the features h, the loss is taken of the representation z.
+    Each part uses the parameters whose names start with its own word; all others are passed over.
+    Shapes: x [B, *shape] to h [B, D] to z [B, H], H = ``width``, D = ``feature_width``.
+    """
+
+    module: nn.Sequential
+    build: Callable[[], nn.Sequential]
+    shape: tuple[int, int, int]
+    width: int
+    feature_width: int
+
+    def apply(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """The representations z [B, H] of x [B, C, H, W]. Raises: as ``features``."""
+        return self.project(parameters, self.features(parameters, x))
+
+    def features(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """What the backbone makes of x [B, C, H, W]: h [B, D].
+
+        Raises: TypeError, ValueError (``x``), RuntimeError (a parameter of the backbone is missing or unknown).
+        """
+        arguments.tensor("x", x, shape=(None, *self.shape), kind="float", finite=False)
+        return functional_call(self.module[0], _own(parameters, BACKBONE), (x,), strict=True)
+
+    def project(self, parameters: Mapping[str, Tensor], h: Tensor) -> Tensor:
+        """What the projector makes of h [B, D]: z [B, H].
+
+        Raises: TypeError, ValueError (``h``), RuntimeError (a parameter of the projector is missing or unknown).
+        """
+        arguments.tensor("h", h, shape=(None, self.feature_width), kind="float", finite=False)
+        return functional_call(self.module[1], _own(parameters, PROJECTOR), (h,), strict=True)
+
+
+def _own(parameters: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): p for name, p in parameters.items() if name.startswith(prefix)}
+
+
+class Kind(NamedTuple):
+    """How a backbone is built for images (C, H, W), D, and the least height and width of its images."""
+
+    build: Callable[[int, int, int], nn.Sequential]
+    features: int
+    side: int = 1
+
+
+def _dense(width: int) -> Kind:
+    def build(c: int, h: int, w: int) -> nn.Sequential:
+        first, second = _started(nn.Linear(c * h * w, width)), _started(nn.Linear(width, width))
+        return nn.Sequential(nn.Flatten(), first, nn.ReLU(), second, nn.ReLU())
+
+    return Kind(build, width)
+
+
+def _cnn(c: int, h: int, w: int) -> nn.Sequential:
+    return nn.Sequential(
+        _started(nn.Conv2d(c, 32, 3, stride=3, padding=1)), nn.ReLU(),
+        _started(nn.Conv2d(32, 64, 3, stride=2)), nn.ReLU(),
+        _started(nn.Conv2d(64, 128, 3, stride=2, padding=1)), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+    )  # fmt: skip
+
+
+def _fixup20(factor: int) -> Kind:
+    return Kind(lambda c, h, w: resnet20(c, factor), 64 * factor)
+
+
+ENCODERS = {
+    "mlp": _dense(64),
+    "mlp256": _dense(256),
+    "cnn": Kind(_cnn, 128, 7),
+    "resnet18": Kind(lambda c, h, w: resnet18(c, h, w, 1)[:-1], 512),
+    "fixup_resnet20": _fixup20(1),
+    "fixup_resnet20_x2": _fixup20(2),
+    "fixup_resnet20_x4": _fixup20(4),
+    "fixup_resnet20_x8": _fixup20(8),
+    "fixup_resnet50": Kind(lambda c, h, w: resnet50(c), 2048),
+}
+PROJECTORS = {
+    "mlp": lambda features, width: _two_layers(features, 2 * width, width),
+    "linear": lambda features, width: _started(nn.Linear(features, width), 1.0),
+    "none": lambda features, width: nn.Identity(),
+}
+
+
+def encoder(name: str, shape: Sequence[int], width: int, projector: str = "mlp") -> Encoder:
+    """The encoder with the backbone ``name``, with representations of ``width`` components.
+
+    Backbones, with D, the parameters and the floating-point operations of one image forward (no projector):
+
+    * mlp, mlp256: two layers of 64 or 256 ReLU units. mlp on 1x8x8: D 64, 8,320 parameters, 0.016 MFLOP;
+      mlp256 on 1x28x28: D 256, 266,752, 0.53 MFLOP.
+    * cnn: 3x3 convolutions of 32, 64 and 128 channels of strides 3, 2 and 2, each with ReLU, and the mean over the
+      places; from 7x7 on. D 128; 1x28x28: 92,672, 1.2 MFLOP; 3x32x32: 93,248, 2.5 MFLOP.
+    * fixup_resnet20, _x2, _x4, _x8: without normalisation, 1, 2, 4 or 8 times as wide as He et al.'s. 3x32x32:
+      D 64, 270,302, 82 MFLOP; D 128, 1,080,206, 0.32 GFLOP; D 256, 4,318,958, 1.3 GFLOP; D 512, 17,272,238, 5.2 GFLOP.
+    * fixup_resnet50: the same with bottlenecks, for small images. 3x32x32: D 2,048, 23,447,345, 2.6 GFLOP.
+    * resnet18: group normalisation. 3x32x32: D 512, 11,168,832, 1.1 GFLOP.
+
+    Projectors: "mlp" (D - 2H - H with one ReLU; 512-1024-512: 1,050,112), "linear" (D - H), "none" (z is h, so H
+    must be D).
+    Shapes: ``shape`` = (C, H, W) of one image. Raises: TypeError, ValueError (also: images too small for the backbone).
+    """
+    kind = ENCODERS[arguments.one_of("encoder", name, ENCODERS)]
+    if not isinstance(shape, Sequence) or len(shape) != 3:
+        raise arguments.wrong(ValueError, "shape", shape, "(channels, height, width)")
+    c, h, w = (arguments.integer("shape", n, 1) for n in shape)
+    if min(h, w) < kind.side:
+        raise arguments.wrong(ValueError, "shape", shape, f"images of at least {kind.side} x {kind.side} for {name}")
+    width = arguments.integer("width", width, 1)
+    after = PROJECTORS[arguments.one_of("projector", projector, PROJECTORS)]
+    if projector == "none" and width != kind.features:
+        raise arguments.wrong(ValueError, "width", width, f"{kind.features}, the features of {name}, without projector")
+
+    def build() -> nn.Sequential:
+        parts = {BACKBONE: kind.build(c, h, w), PROJECTOR: after(kind.features, width)}
+        return nn.Sequential(OrderedDict((prefix.removesuffix("."), part) for prefix, part in parts.items()))
+
+    with torch.random.fork_rng(devices=[]):
+        return Encoder(f"encoder {name}", build(), build, (c, h, w), width, kind.features)
+
+
+def predictor(width: int, hidden: int) -> Network:
+    """The predictor of BYOL and its kin: H - hidden - H with one ReLU, without the usual batch normalisation.
+
+    With that, a prediction would depend on the other samples of its batch. 512-1024-512 has 1,050,112 parameters.
+    Shapes: [B, H] to [B, H]. Raises: TypeError, ValueError.
+    """
+    width, hidden = arguments.integer("width", width, 1), arguments.integer("hidden", hidden, 1)
+
+    def build() -> nn.Sequential:
+        return _two_layers(width, hidden, width)
+
+    with torch.random.fork_rng(devices=[]):
+        return Network("predictor", build(), build)
+
+
+def _two_layers(inward: int, hidden: int, outward: int) -> nn.Sequential:
+    first, second = _started(nn.Linear(inward, hidden)), _started(nn.Linear(hidden, outward), 1.0)
+    return nn.Sequential(first, nn.ReLU(), second)
+
+
+def _started(layer: nn.Linear | nn.Conv2d, gain: float = 2.0) -> nn.Linear | nn.Conv2d:
+    """The layer with normal weights of variance gain / (inputs of a unit) and biases of 0.
+
+    2 makes up for the ReLU that follows (He et al. 2015), 1 is for a layer without. PyTorch's own start shrinks the
+    signal against its random biases: of the cnn's representations 0.1% of the squared length differed between
+    images, and the spectral loss stayed for hundreds of steps where all representations are one vector.
+    """
+    nn.init.normal_(layer.weight, std=math.sqrt(gain / layer.weight[0].numel()))
+    nn.init.zeros_(layer.bias)
+    return layer

@@ -1,0 +1,253 @@
+"""Images without labels, split among clients, and how a self-supervised encoder is judged: chapters 1 and 2.
+
+The labels never reach a client: they are used to split the images and to judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.func import grad
+
+from fedbook import arguments, data
+from fedbook.federation.population import Federation
+from fedbook.federation.tree import Tree, first_leaf, leaves, tree_map
+from fedbook.learning.augmentation import AUGMENTATIONS
+from fedbook.learning.contrast import bank_objective, effective_rank, norm_clip
+from fedbook.learning.encoders import ENCODERS, PROJECTORS, Encoder, encoder
+from fedbook.learning.neighbours import knn_predict
+from fedbook.learning.probe import few_labels, linear_probe
+from fedbook.learning.problems import OPTIONS, ImageSettings, judged, pixel_moments
+from fedbook.learning.views import Views
+from fedbook.partition import Partition, by_name
+
+FEW = 5  # labels a class of the probe with few labels
+JUDGED_VIEWS = 4  # views a sample of the bank on which the objective is computed, where training has none
+CHUNK = 2048  # images at a time in evaluation
+
+
+@dataclass(frozen=True)
+class PretrainingSettings(ImageSettings):
+    """As :class:`ImageSettings`, with an encoder in place of a classifier.
+
+    ``model``: a word of fedbook.learning.encoders. ``width`` (H): of the representation. ``projector``: "mlp",
+    "linear" or "none" between the backbone's features and the representation. ``views``: a recipe of
+    fedbook.learning.augmentation. ``bank`` (K): views a sample, made once, that training draws from (0: fresh views
+    each time). ``neighbours``: k of the nearest-neighbour vote. ``judged_samples``: training images that the vote and
+    the probe learn from and the objective is computed on (0: all).
+    """
+
+    models: ClassVar[tuple[str, ...]] = tuple(ENCODERS)
+
+    clients: int = 10
+    classes_per_client: int = 1
+    model: str = "mlp"
+    width: int = 16
+    projector: str = "mlp"
+    views: str = "digits"
+    bank: int = 16
+    neighbours: int = 20
+    judged_samples: int = 0
+
+    def __post_init__(self):
+        super().__post_init__()
+        arguments.integer("width", self.width, 1)
+        arguments.one_of("projector", self.projector, PROJECTORS)
+        arguments.one_of("views", self.views, AUGMENTATIONS)
+        arguments.integer("bank", self.bank, 0)
+        arguments.integer("neighbours", self.neighbours, 1)
+        arguments.integer("judged_samples", self.judged_samples, 0)
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """What one encoder makes of the judged images. Shapes: h [N, D], z [N, H]; n test images."""
+
+    train_h: Tensor
+    train_z: Tensor
+    test_h: Tensor
+    test_z: Tensor
+
+
+@dataclass(frozen=True)
+class PretrainingProblem:
+    """Images, one split a seed, an encoder and its views.
+
+    Shapes: ``x`` [N, C, H, W] in [0, 1], ``y`` [N]; ``test_x``, ``test_y`` [n]; ``bank`` [N, K, C, H, W], normalised
+    (None: fresh views); ``seen`` [M] the judged rows of x and ``seen_bank`` [M, K', C, H, W] their views.
+    """
+
+    name: str
+    settings: PretrainingSettings
+    x: Tensor
+    y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+    classes: tuple[str, ...]
+    partitions: tuple[Partition, ...]
+    encoder: Encoder
+    views: Views
+    bank: Tensor | None
+    seen: Tensor
+    seen_bank: Tensor
+
+    def federation(self, pooled: bool = False) -> Federation:
+        """The federation of these clients, without labels; ``pooled``: one client that holds everything."""
+        splits = [p.pooled() if pooled else p for p in self.partitions]
+        return Federation({"x": self.x} if self.bank is None else {"bank": self.bank}, splits)
+
+    def owners(self, slot: int) -> Tensor:
+        """[M] whose the judged images are in the split of seed number ``slot``."""
+        split = self.partitions[slot]
+        owner = torch.full((len(self.y),), -1, dtype=torch.long)
+        used = torch.arange(split.table.shape[1]) < split.sizes[:, None]
+        owner[split.table[used]] = torch.arange(split.num_clients)[:, None].expand_as(used)[used]
+        return owner[self.seen.cpu()].to(self.y.device)
+
+    @torch.no_grad()
+    def embed(self, theta: Mapping[str, Tensor]) -> Embedded:
+        """Features and representations of the judged training images and the test images, as they are."""
+        parts = []
+        for x in (self.x[self.seen], self.test_x):
+            pairs = []
+            for some in x.split(CHUNK):
+                h = self.encoder.features(theta, self.views.plain(some))
+                pairs.append((h, self.encoder.project(theta, h)))
+            parts += [torch.cat(column) for column in zip(*pairs, strict=True)]
+        return Embedded(*parts)
+
+    def raw(self) -> Embedded:
+        """The control without an encoder: pixels."""
+        train, test = (self.views.plain(x).flatten(1) for x in (self.x[self.seen], self.test_x))
+        return Embedded(train, train, test, test)
+
+    def scores(self, seen: Embedded) -> dict[str, float]:
+        """``knn``, ``knn_features``, ``probe``, ``probe_representation``, ``probe_few``: accuracies on the test images.
+
+        Nearest neighbours by cosine, weights exp(cos / 0.1); probes: multinomial logistic regression on standardised
+        features, to a gradient of 1e-6. Representations that are not finite give NaN.
+        """
+        names = ("knn", "knn_features", "probe", "probe_representation", "probe_few")
+        if not all(bool(x.isfinite().all()) for x in vars(seen).values()):
+            return dict.fromkeys(names, float("nan"))
+        y, k = self.y[self.seen], min(self.settings.neighbours, len(self.seen))
+
+        def knn(train: Tensor, test: Tensor) -> float:
+            found = knn_predict(train, y, test, k=k, num_classes=len(self.classes), weights="softmax")
+            return float((found == self.test_y).double().mean())
+
+        def probe(train: Tensor, test: Tensor, rows: Tensor | slice = slice(None)) -> float:
+            fitted = linear_probe(train[rows], y[rows], standardise=True, tolerance=1e-6)
+            return fitted.accuracy(test, self.test_y)
+
+        few = few_labels(y, min(FEW, int(torch.bincount(y, minlength=len(self.classes)).min())), seed=0)
+        values = (
+            knn(seen.train_z, seen.test_z), knn(seen.train_h, seen.test_h), probe(seen.train_h, seen.test_h),
+            probe(seen.train_z, seen.test_z), probe(seen.train_h, seen.test_h, few),
+        )  # fmt: skip
+        return dict(zip(names, values, strict=True))
+
+    def objective(self, theta: Mapping[str, Tensor], slot: int, mu: float, gradient: bool = False) -> dict[str, float]:
+        """``loss`` (the global spectral contrastive loss on the judged views), ``gap``, ``rank``, ``gradient``.
+
+        ``gap``: how far the weighted mean of the clients' own losses lies above it. ``rank``: effective rank of the
+        correlation matrix. ``gradient``: the squared length of the loss's gradient. Representations are clipped to
+        ``mu`` (infinite: not). Source: FedSC, equations (1) and (4).
+        """
+        owner = self.owners(slot)
+        bank = self.seen_bank[owner >= 0]  # a split may leave rows to nobody
+        present, owner = owner[owner >= 0].unique(return_inverse=True)
+
+        def outcome(theta: Mapping[str, Tensor]):
+            flat = bank.flatten(0, 1)
+            z = torch.cat([norm_clip(self.encoder.apply(theta, some), mu) for some in flat.split(CHUNK)])
+            return bank_objective(z.unflatten(0, bank.shape[:2]), owner, len(present))
+
+        with torch.no_grad():
+            found = outcome(theta)
+        values = {"loss": float(found.loss), "gap": float(found.gap), "rank": float(effective_rank(found.matrix))}
+        if gradient:
+            slope = grad(lambda theta: outcome(theta).loss)(dict(theta))
+            values["gradient"] = float(sum(g.double().square().sum() for _, g in leaves(slope)))
+        return values
+
+    def evaluation(
+        self, mu: float | None, raw: bool = False
+    ) -> Callable[[Mapping[str, Tree], Mapping[str, Tree]], dict[str, Tensor]]:
+        """``evaluate(server, clients)``: metrics [S] of the global encoder, or the mean over personal ones.
+
+        ``mu``: the clip under which the spectral loss is computed; None: the method has no such loss (metric null).
+        ``raw``: pixels in place of an encoder.
+        """
+        small = self.seen_bank.numel() <= 2**21  # the gradient of the whole objective, where it costs little
+
+        def one(theta: Mapping[str, Tensor] | None, slot: int) -> dict[str, float]:
+            found = self.scores(self.raw() if theta is None else self.embed(theta))
+            if mu is None or theta is None:
+                return found | {"loss": float("nan")}
+            return found | self.objective(theta, slot, mu, gradient=small)
+
+        def evaluate(server: Mapping[str, Tree], clients: Mapping[str, Tree]) -> dict[str, Tensor]:
+            rows = []
+            for slot in range(len(self.partitions)):
+                if raw:
+                    rows.append(one(None, slot))
+                elif "theta" in server:
+                    rows.append(one(tree_map(lambda p, s=slot: p[s], server["theta"]), slot))
+                else:
+                    own = clients["all"]["theta"]
+                    count = first_leaf(own).shape[1]
+                    each = [one(tree_map(lambda p, s=slot, k=k: p[s, k], own), slot) for k in range(count)]
+                    rows.append({name: sum(e[name] for e in each) / count for name in each[0]})
+            return {name: torch.tensor([row[name] for row in rows], dtype=torch.float64) for name in rows[0]}
+
+        return evaluate
+
+
+def pretraining_problem(
+    name: str,
+    settings: PretrainingSettings | None = None,
+    seeds: Sequence[int] = (0,),
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    root: str | None = None,
+) -> PretrainingProblem:
+    """The images called ``name``, split anew for each seed; the views and their bank are the same for all seeds.
+
+    Raises: TypeError, ValueError, fedbook.data.DataNotFound.
+    """
+    settings = settings or PretrainingSettings()
+    if not isinstance(settings, PretrainingSettings):
+        raise arguments.wrong(TypeError, "settings", settings, "PretrainingSettings")
+    images = data.load(name, dtype=torch.uint8, **({} if name == "digits" else {"root": root}))
+    (x, y), (test_x, test_y) = judged(images, settings)
+    top = 16 if name == "digits" else 255
+    mean, deviation = (value / top for value in pixel_moments(x))
+    x, test_x = (pixels.to(device=device, dtype=dtype) / top for pixels in (x, test_x))
+    options = {key: getattr(settings, key) for key in OPTIONS[settings.partition]}
+    splits = tuple(by_name(settings.partition, y, settings.clients, seed, **options) for seed in seeds)
+    shape = tuple(x.shape[1:])
+    views = Views(AUGMENTATIONS[settings.views], mean, deviation, shape, settings.bank)
+    net = encoder(settings.model, shape, settings.width, settings.projector)
+    net.module.to(device)
+    bank = views.make_bank(x, settings.bank) if settings.bank else None
+    seen = torch.arange(len(y))
+    if 0 < settings.judged_samples < len(y):
+        seen = few_rows(y, settings.judged_samples)
+    seen = seen.to(device)
+    seen_bank = views.make_bank(x[seen], JUDGED_VIEWS, "judged views") if bank is None else bank[seen]
+    return PretrainingProblem(
+        name=name, settings=settings, x=x, y=y.to(device), test_x=test_x, test_y=test_y.to(device),
+        classes=tuple(images.classes), partitions=splits, encoder=net, views=views, bank=bank, seen=seen,
+        seen_bank=seen_bank,
+    )  # fmt: skip
+
+
+def few_rows(y: Tensor, count: int) -> Tensor:
+    """About ``count`` rows, evenly over the classes, ascending: the same for every seed."""
+    per_class = max(1, count // int(y.max() + 1))
+    return few_labels(y, min(per_class, int(torch.bincount(y).min())), seed=1)

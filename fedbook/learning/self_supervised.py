@@ -1,0 +1,207 @@
+"""The round that all federated self-supervised methods share: send the encoder, train locally, average.
+
+What a method adds is a loss on the views of a batch, and perhaps something else to send: see fedbook.papers.fedsc,
+fedbook.papers.fedbyol, fedbook.papers.fedx and fedbook.papers.fedca.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedbook import arguments
+from fedbook.experiment import identity
+from fedbook.federation.cohort import Cohort, Everyone, FixedSize, Sampler
+from fedbook.federation.exchange import Exchange, Local, Reply, Round, weighted_mean
+from fedbook.federation.loop import Diverged, Turn, no_setup
+from fedbook.federation.population import Federation
+from fedbook.federation.tree import Tree, leaves, tree_map
+from fedbook.learning.encoders import Encoder
+from fedbook.learning.local import Batches, Step, epochs, local_steps, sgd
+from fedbook.learning.models import Parameters, stack
+from fedbook.learning.views import Views
+from fedbook.randomness import stream
+
+ViewLoss = Callable[[Mapping[str, Any], Tensor, Tensor], Tensor]  # (parameters, views [B, V, ...], weights [B])
+
+
+@dataclass(frozen=True)
+class Training:
+    """What every method has; each field with the paper's symbol and its degenerate value.
+
+    ``rounds`` (T). ``cohort``: clients that train in a round (0: everyone). ``local_epochs`` (E). ``batch_size`` (B; 0:
+    all local samples, so that an epoch is a step). ``pairs`` (V): pairs of views of a sample in training, 2V views.
+    ``lr`` (eta), annealed over the rounds by ``lr_schedule`` ("cosine", "constant"). ``momentum`` (0: none; fresh in
+    every round). ``weight_decay``. ``max_norm``: longer gradients are shortened to it (0: never). ``average``:
+    clients' weights by their "sizes", or all equal ("paper", Algorithm 1, line 23; the same for equal sizes).
+    """
+
+    rounds: int = 200
+    cohort: int = 0
+    local_epochs: int = 5
+    batch_size: int = 512
+    pairs: int = 1
+    lr: float = 0.03
+    lr_schedule: str = "cosine"
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    max_norm: float = 3.0
+    average: str = "sizes"
+
+    def __post_init__(self):
+        for name in ("rounds", "cohort", "local_epochs", "batch_size"):
+            arguments.integer(name, getattr(self, name), 0)
+        arguments.integer("pairs", self.pairs, 1)
+        for name in ("lr", "weight_decay", "max_norm"):
+            arguments.real(name, getattr(self, name), 0.0)
+        arguments.real("momentum", self.momentum, 0.0, below=1.0)
+        arguments.one_of("lr_schedule", self.lr_schedule, ("cosine", "constant"))
+        arguments.one_of("average", self.average, ("sizes", "paper"))
+
+    def rate(self, t: int) -> float:
+        """The learning rate of round t, counted from 0."""
+        if self.lr_schedule == "constant":
+            return self.lr
+        return self.lr * (1 + math.cos(math.pi * t / max(self.rounds, 1))) / 2
+
+    def sampler(self, num_clients: int) -> Sampler:
+        """Who trains. Raises: ValueError (more than there are clients)."""
+        if not self.cohort:
+            return Everyone()
+        arguments.integer("cohort", self.cohort, 1, num_clients)
+        return FixedSize(self.cohort)
+
+
+class SelfSupervised:
+    """FedAvg of an encoder, S seeds side by side; a method gives :meth:`objective` and may add to the rest.
+
+    Server: ``theta`` [S, ...] and ``q`` [S, K], the clients' shares of all samples. Memory: the cohort's stacked
+    parameters, gradients and velocity; no state of absent clients.
+    """
+
+    batched_seeds = True
+    silent = False  # nothing leaves the clients
+
+    def __init__(self, config: Training, encoder: Encoder, views: Views, name: str):
+        self.config, self.encoder, self.views, self.name, self.kind = config, encoder, views, name, encoder.kind
+
+    def configuration(self) -> dict[str, Any]:
+        """What a checkpoint must agree on; the schedules depend on the number of rounds."""
+        views = {f.name: getattr(self.views.augmentation, f.name) for f in fields(self.views.augmentation)}
+        shown = {name: list(v) if isinstance(v, tuple) else v for name, v in views.items()}
+        return identity(self.config, horizon=self.config.rounds, encoder=self.kind, bank=self.views.bank, views=shown)
+
+    # --- the server
+
+    def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
+        """theta^0 [S, ...] at the server, or at every client where nothing is sent."""
+        self.sampler = self.config.sampler(federation.num_clients)
+        like = next(iter(federation.groups["all"].samples.values()))
+        theta = stack([self.init(stream(s, "init"), like.dtype) for s in turn.seeds])
+        theta = tree_map(lambda x: x.to(like.device), theta)
+        sizes = federation.sizes.double()
+        q = (sizes / sizes.sum(1, keepdim=True)).expand(len(turn.seeds), -1).clone()
+        self.declare(turn)
+        if self.silent:
+            own = tree_map(lambda x: x[:, None].repeat(1, federation.num_clients, *[1] * (x.ndim - 1)), theta)
+            return {"q": q}, {"all": {"theta": own}}
+        return {"theta": theta, "q": q}, {}
+
+    def init(self, rng, dtype: torch.dtype) -> Parameters:
+        """Fresh parameters of all that is sent and averaged."""
+        return self.encoder.init(rng, dtype)
+
+    def declare(self, turn: Turn) -> None:
+        """What leaves the clients, for the privacy report."""
+        turn.assume_public("how many samples each client holds; the mean and the deviation of all pixels")
+        if self.silent:
+            turn.nothing_leaves("every client keeps the encoder that it trains")
+        else:
+            turn.in_clear("the encoders that clients trained on their samples")
+
+    def setup(self, server: dict[str, Tree], turn: Turn) -> Round:
+        """Nothing crosses before the first round."""
+        return no_setup(server)
+
+    def round(self, server: dict[str, Tree], turn: Turn) -> Round:
+        """One round of FedAvg; every client alone where nothing is sent."""
+        cohort = turn.cohort(self.sampler)
+        if self.silent:
+            yield Exchange(cohort, work=self.train)
+            return server
+        up = yield Exchange(cohort, down={"theta": server["theta"]}, work=self.train)
+        return server | {"theta": self.averaged(server, cohort, up["theta"])}
+
+    def averaged(self, server: Mapping[str, Tree], cohort: Cohort, theta: Tree) -> Tree:
+        """The clients' parameters, averaged. Raises: Diverged."""
+        if not all(bool(x.isfinite().all()) for _, x in leaves(theta)):
+            raise Diverged("a client's encoder is no longer finite (a smaller step size lr may help)")
+        return weighted_mean(theta, self.weights(server, cohort))
+
+    def weights(self, server: Mapping[str, Tree], cohort: Cohort) -> Tensor:
+        """[S, m] weights of a cohort's clients; 0 where a place is empty."""
+        shares = torch.gather(server["q"], 1, cohort.ids) if self.config.average == "sizes" else 1.0
+        return cohort.present.double() * shares
+
+    # --- a client
+
+    def train(self, local: Local) -> Reply:
+        """E epochs from the encoder received (or one's own)."""
+        theta = local.state["theta"] if self.silent else local.inbox["theta"]
+        carry, loss = self.descend(local, theta, self.beside(local))
+        theta = carry["theta"]
+        return Reply(
+            upload={} if self.silent else {"theta": theta},
+            state={"theta": theta} if self.silent else None,
+            trace={"loss": loss},
+        )
+
+    def beside(self, local: Local) -> dict[str, Tree]:
+        """What the loss needs besides the trained parameters, tensors [R, ...]."""
+        return {}
+
+    def objective(self, theta: Mapping[str, Any], views: Tensor, weight: Tensor) -> Tensor:
+        """A batch's loss; ``theta`` also holds what :meth:`beside` gave."""
+        raise NotImplementedError
+
+    def descend(
+        self, local: Local, theta: Parameters, fixed: Mapping[str, Tree] | None = None, after: Callable | None = None
+    ) -> tuple[dict[str, Tree], Tensor]:
+        """Local epochs of SGD: all that the steps carry ("theta", "fixed") and the mean loss [R].
+
+        ``fixed``: further tensors [R, ...] for the loss, not trained. ``after(carry)`` runs after each step and may
+        change ``carry["fixed"]`` in place (a moving target).
+        """
+        c, count = self.config, 2 * self.config.pairs
+        batches = self.plan_batches(local)
+        data, batches = self.views.batches(local.data, batches, local.streams("views"), count)
+
+        def loss(parameters: Mapping[str, Any], batch: Mapping[str, Tensor]) -> Tensor:
+            return self.objective(parameters, *self.views.of(batch, count))
+
+        step = sgd(loss, c.rate(local.t), c.momentum, c.weight_decay, max_norm=c.max_norm or math.inf)
+        if after is not None:
+            step = _and_then(step, after)
+        carry: dict[str, Tree] = {"theta": theta}
+        if c.momentum:
+            carry["velocity"] = tree_map(torch.zeros_like, theta)
+        if fixed:
+            carry["fixed"] = dict(fixed)
+        return local_steps(step, carry, data, batches, how=local.how, chunk=local.chunk)
+
+    def plan_batches(self, local: Local) -> Batches:
+        """The samples of each step."""
+        return epochs(local.data, local.streams("batches"), self.config.local_epochs, self.config.batch_size)
+
+
+def _and_then(step: Step, after: Callable) -> Step:
+    def update(carry: Tree, direction: Tree) -> None:
+        step.update(carry, direction)
+        after(carry)
+
+    return Step(step.direction, update)

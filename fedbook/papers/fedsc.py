@@ -1,0 +1,385 @@
+"""Chapter 1: FedSC, spectral contrast across clients, and the methods that it is compared with.
+
+S. Jing, A. Yu, S. Zhang, S. Zhang: "FedSC: Provable Federated Self-supervised Learning with Spectral Contrastive
+Objective over Non-i.i.d. Data", Algorithms 1 and 2.
+
+Every client keeps its images. In round t the clients that take part send the second moments of their representations
+(Algorithm 2), the server adds them up, and each contrasts its own samples with its own and, through the others'
+matrix, with everybody's. FedAvg+SC, centralised and local training are the same code with nothing exchanged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from fedbook import arguments, randomness
+from fedbook.compression.symmetric import UpperTriangle, triangle_wire
+from fedbook.experiment import Paper, own_settings
+from fedbook.federation.cohort import Cohort, Everyone
+from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
+from fedbook.federation.loop import Rounds, Turn
+from fedbook.federation.population import Federation
+from fedbook.federation.tree import Tree, tree_map
+from fedbook.learning.contrast import norm_clip, spectral_loss
+from fedbook.learning.encoders import Encoder
+from fedbook.learning.pretraining import PretrainingProblem, PretrainingSettings, pretraining_problem
+from fedbook.learning.self_supervised import SelfSupervised, Training
+from fedbook.learning.views import Views
+from fedbook.papers import contrastive, fedbyol
+from fedbook.privacy.correlation import matrix_sensitivity, matrix_sigma
+from fedbook.privacy.release import Release
+
+SAMPLES = 512  # of a client at a time in Algorithm 2
+
+
+@dataclass(frozen=True)
+class Config(Training):
+    """Settings of FedSC beside those of :class:`Training`; each with the paper's symbol and its degenerate value.
+
+    ``mu``: representations are clipped to squared length mu, in Algorithm 2 and, with ``clip_in_loss``, in the loss
+    too (infinite: nowhere). ``coefficient`` (alpha_j in (80)): "schedule" falls linearly from 1 to ``coefficient_end``
+    over the rounds (the experiments); "q" is the client's share of the data (the analysis, (5)); "one" is FedAvg+SC.
+    ``matrix_views``: views a sample in Algorithm 2. ``share_from``, ``share_every``: matrices are sent in the rounds
+    share_from, share_from + share_every, ... counted from 0; before the first one alpha is 1. ``sigma``: deviation of
+    the noise on each entry of a matrix (0: none). ``epsilon``: with ``sigma`` 0, the smallest sigma is taken with which
+    the smallest client's matrices cost no more, if it sends one in each sharing round (0: no noise). ``delta`` at
+    which this is counted. ``adjacency``: "replace_one" or "zero_out" a record. ``accountant``: "exact", or "paper"
+    for the sigma of Proposition 6.6. ``noise``: "symmetric" sends the symmetric part of the noised matrix, half the
+    bytes and half the noise's energy; "paper" sends all H^2 entries. ``server_sum``: "all" uploads of a round count;
+    "paper" is line 14 read literally, where only the last client's does.
+    """
+
+    mu: float = 4.0
+    clip_in_loss: bool = True
+    coefficient: str = "schedule"
+    coefficient_end: float = 0.2
+    matrix_views: int = 5
+    share_from: int = 0
+    share_every: int = 1
+    sigma: float = 0.0
+    epsilon: float = 0.0
+    delta: float = 1e-2
+    adjacency: str = "replace_one"
+    accountant: str = "exact"
+    noise: str = "symmetric"
+    server_sum: str = "all"
+
+    def __post_init__(self):
+        super().__post_init__()
+        arguments.real("mu", self.mu, above=0.0, infinite=True)
+        arguments.flag("clip_in_loss", self.clip_in_loss)
+        arguments.one_of("coefficient", self.coefficient, ("schedule", "q", "one"))
+        arguments.real("coefficient_end", self.coefficient_end, maximum=1.0, above=0.0)
+        arguments.integer("matrix_views", self.matrix_views, 1)
+        arguments.integer("share_from", self.share_from, 0)
+        arguments.integer("share_every", self.share_every, 1)
+        arguments.real("sigma", self.sigma, 0.0)
+        arguments.real("epsilon", self.epsilon, 0.0)
+        arguments.real("delta", self.delta, above=0.0, below=1.0)
+        arguments.one_of("adjacency", self.adjacency, ("replace_one", "zero_out"))
+        arguments.one_of("accountant", self.accountant, ("exact", "paper"))
+        arguments.one_of("noise", self.noise, ("symmetric", "paper"))
+        arguments.one_of("server_sum", self.server_sum, ("all", "paper"))
+        if (self.sigma or self.epsilon) and math.isinf(self.mu):
+            raise arguments.wrong(ValueError, "mu", self.mu, "a finite bound where noise is added")
+
+    def shares(self, t: int) -> bool:
+        """Whether matrices are sent in round t."""
+        return t >= self.share_from and (t - self.share_from) % self.share_every == 0
+
+    @property
+    def sharing_rounds(self) -> int:
+        """Rounds in which matrices are sent, of all ``rounds``."""
+        return len(range(self.share_from, self.rounds, self.share_every))
+
+    def alpha(self, t: int, q: Tensor) -> Tensor:
+        """alpha_j of clients with shares ``q`` [R] in round t; 1 before the first matrices and for a client alone."""
+        if self.coefficient == "q":
+            alpha = q
+        else:
+            fallen = t / max(self.rounds - 1, 1) if self.coefficient == "schedule" else 0.0
+            alpha = torch.full_like(q, 1 - (1 - self.coefficient_end) * fallen)
+        return torch.where((q >= 1) | (t < self.share_from), torch.ones_like(q), alpha)
+
+    def with_noise(self, smallest: int) -> Config:
+        """These settings with the sigma that ``epsilon`` asks for, where the smallest client has so many samples."""
+        if not self.epsilon or self.sigma or not self.sharing_rounds:
+            return self
+        sigma = matrix_sigma(
+            self.epsilon, self.mu, smallest, self.sharing_rounds, self.delta, adjacency=self.adjacency,
+            accountant=self.accountant,
+        )  # fmt: skip
+        return replace(self, sigma=sigma)
+
+
+class FedSC(SelfSupervised):
+    """Algorithm 1 with Algorithm 2; with ``shares`` False FedAvg+SC, or with one client centralised training.
+
+    Server: ``theta``, ``q``; ``table`` [S, K, H, H] the last upload of every client, ``matrix`` [S, H, H] their q-mean,
+    in float64, and ``uploads`` [S, K] (T_j). A client keeps its last ``matrix`` and its ``q``. Memory of the matrices:
+    2 K H^2 numbers a seed, of clients and server together; a round's work grows with the cohort.
+    """
+
+    def __init__(
+        self, config: Config, encoder: Encoder, views: Views, name: str = "fedsc", shares: bool = True,
+        silent: bool = False,
+    ):  # fmt: skip
+        super().__init__(config, encoder, views, name)
+        self.shares, self.silent = shares, silent
+
+    # --- the server
+
+    def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
+        """theta^0, and no matrices yet."""
+        server, clients = super().start(federation, turn)
+        if not self.shares:
+            return server, clients
+        self.sizes = federation.sizes.expand(len(turn.seeds), -1)
+        seeds, k, h = *self.sizes.shape, self.encoder.width
+        like = next(iter(server["theta"].values()))
+        table = like.new_zeros(seeds, k, h, h)
+        server |= {"table": table, "matrix": table[:, 0].double(), "uploads": torch.zeros(seeds, k, dtype=torch.long)}
+        return server, {"all": {"matrix": table.clone(), "q": server["q"].to(like)}}
+
+    def declare(self, turn: Turn) -> None:
+        """The encoders go out in clear, whatever the noise on the matrices."""
+        super().declare(turn)
+        if self.shares and not self.config.sigma:
+            turn.in_clear("the clients' correlation matrices, without noise")
+
+    def round(self, server: dict[str, Tree], turn: Turn) -> Round:
+        """Algorithm 1."""
+        c = self.config
+        if not self.shares or turn.t < c.share_from:
+            return (yield from super().round(server, turn))
+        trainers = turn.cohort(self.sampler)  # line 3
+        down = {"theta": server["theta"]}
+        if c.shares(turn.t):
+            senders = turn.cohort(Everyone()) if turn.t == c.share_from else trainers  # lines 4-7, 11
+            if c.sigma:
+                self.account(senders, turn)
+            chain = {"matrix": Chain(codec=UpperTriangle())} if self.symmetric else {}
+            up = yield Exchange(senders, down=down, work=self.upload_matrix, chain=chain, name="matrices")
+            server = self.merge(server, senders, up["matrix"])  # lines 9, 14-17
+        matrix = server["matrix"].to(server["table"].dtype)
+        down |= {"matrix": triangle_wire(matrix) if self.symmetric else matrix}
+        held = ("theta",) if c.shares(turn.t) else ()
+        up = yield Exchange(trainers, down=down, held=held, work=self.train)  # lines 18-22
+        return server | {"theta": self.averaged(server, trainers, up["theta"])}  # line 23
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether what is sent is symmetric: without noise, or with the symmetric part of it."""
+        return self.config.noise == "symmetric" or not self.config.sigma
+
+    def merge(self, server: dict[str, Tree], senders: Cohort, new: Tensor) -> dict[str, Tree]:
+        """The table and its q-mean with this round's uploads [S, m, H, H]; the others' entries stay (stale)."""
+        slot, place = torch.nonzero(senders.present, as_tuple=True)
+        ids = senders.ids[slot, place]
+        table, uploads, fresh = server["table"].clone(), server["uploads"].clone(), new[slot, place]
+        uploads[slot, ids] += 1
+        change = server["q"][slot, ids].to(new.device)[:, None, None] * (fresh.double() - table[slot, ids].double())
+        table[slot, ids] = fresh
+        if self.config.server_sum == "paper":  # every line 14 starts from the old mean: the last one is what remains
+            last = torch.stack([torch.nonzero(slot == s).max() for s in slot.unique()])
+            slot, change = slot[last], change[last]
+        matrix = server["matrix"].index_add(0, slot.to(new.device), change)
+        return server | {"table": table, "matrix": matrix, "uploads": uploads}
+
+    def account(self, senders: Cohort, turn: Turn) -> None:
+        """Enter the noised matrices: a record moves a client's matrix by an amount that depends on its size."""
+        c = self.config
+        for size in self.sizes.unique().tolist():
+            whose = [
+                ids[self.sizes[s, ids] == size] for s, ids in enumerate(map(senders.members, range(len(self.sizes))))
+            ]
+            if any(len(ids) for ids in whose):
+                sensitivity = matrix_sensitivity(c.mu, size, c.adjacency)
+                release = Release(
+                    what="the noised correlation matrix of a client's representations", unit="record",
+                    adjacency=c.adjacency, noise_multiplier=c.sigma / sensitivity, sensitivity=sensitivity,
+                    trust="none", released_by="client",
+                )  # fmt: skip
+                turn.release(release, Cohort.of(whose))
+
+    # --- a client
+
+    @torch.no_grad()
+    def upload_matrix(self, local: Local) -> Reply:
+        """Algorithm 2, DP-CalR: the mean of z z^T over all of a client's samples and V views, clipped, plus noise."""
+        c, theta = self.config, local.inbox["theta"]
+        rngs, longest = local.streams("matrix views"), int(local.data.sizes.max())
+        total = clipped = 0.0
+        for start in range(0, longest, SAMPLES):
+            columns = slice(start, min(start + SAMPLES, longest))
+            x, weight = self.views.some(local.data, columns, rngs, c.matrix_views)  # [R, n, V, ...], [R, n]
+            z = self.represent(local, theta, x.flatten(1, 2)).unflatten(1, x.shape[1:3])
+            w = weight[:, :, None, None]
+            clipped = clipped + ((z.square().sum(-1, keepdim=True) > c.mu) * w).sum((1, 2, 3))
+            z = norm_clip(z, c.mu) * w  # line 5; padded rows count nothing
+            z = z.flatten(1, 2)
+            total = total + z.mT @ z  # line 6
+        shown = local.data.sizes.to(total) * c.matrix_views
+        matrix = total / shown[:, None, None]
+        if c.sigma:  # line 8
+            noise = torch.stack([randomness.normal(matrix.shape[1:], rng, matrix) for rng in self.noise(local)])
+            matrix = matrix + c.sigma * noise
+        if self.symmetric:  # free: the loss sees the symmetric part only
+            matrix = (matrix + matrix.mT) / 2
+        state = {"matrix": matrix, "q": local.state["q"]}
+        trace = {"clipped": clipped / shown, "matrix_norm": matrix.flatten(1).norm(dim=1)}
+        return Reply(upload={"matrix": matrix}, state=state, trace=trace)
+
+    def noise(self, local: Local):
+        """The generators of each client's own noise."""
+        return local.noise_streams("matrix noise")
+
+    def represent(self, local: Local, theta: Tree, x: Tensor) -> Tensor:
+        """z [R, n, H] of x [R, n, C, H, W], every client by its own parameters [R, ...]."""
+        if local.how == "loop":
+            each = [self.encoder.apply(tree_map(lambda p, r=r: p[r], theta), x[r]) for r in range(len(x))]
+            return torch.stack(each)
+        step = local.chunk or len(x)
+        parts = [
+            vmap(self.encoder.apply)(tree_map(lambda p, i=i: p[i : i + step], theta), x[i : i + step])
+            for i in range(0, len(x), step)
+        ]
+        return torch.cat(parts)
+
+    def beside(self, local: Local) -> dict[str, Tree]:
+        """alpha_j [R] and the others' mean matrix [R, H, H], its own noisy upload taken out exactly; both frozen."""
+        if "matrix" not in local.inbox:
+            return {}
+        q = local.state["q"]
+        others = local.inbox["matrix"] - q[:, None, None] * local.state["matrix"]  # line 20
+        rest = torch.where(q < 1, 1 - q, torch.ones_like(q))  # a client alone has no others, and alpha 1
+        return {"alpha": self.config.alpha(local.t, q), "others": others / rest[:, None, None]}
+
+    def objective(self, theta: Mapping[str, Any], views: Tensor, weight: Tensor) -> Tensor:
+        """Equation (5), or (80), on a batch (42); without matrices the loss of FedAvg+SC."""
+        theta = dict(theta)
+        alpha, others = theta.pop("alpha", 1.0), theta.pop("others", None)
+        z = self.encoder.apply(theta, views.flatten(0, 1))
+        z = norm_clip(z, self.config.mu if self.config.clip_in_loss else math.inf)
+        return spectral_loss(z.unflatten(0, views.shape[:2]), alpha, others, weight).total
+
+
+class Untrained(SelfSupervised):
+    """The controls: an encoder as it was drawn, or no encoder at all. Nobody does anything."""
+
+    def declare(self, turn: Turn) -> None:
+        """Nothing is sent."""
+        turn.nothing_leaves("nobody trains")
+
+    def round(self, server: dict[str, Tree], turn: Turn) -> Round:
+        """No exchange."""
+        return server
+        yield
+
+
+METHODS: Mapping[str, str] = {
+    "fedsc": "spectral contrast, correlation matrices exchanged (Algorithm 1)",
+    "fedavg-sc": "spectral contrast, every client against its own samples only",
+    "fedavg-byol": "BYOL, encoder and predictor averaged",
+    "fedu": "BYOL, own target, predictor replaced only if the encoder moved little",
+    "fedema": "BYOL, own target, the global model mixed into the own one",
+    "fedx": "local and global contrast and relations, distilled",
+    "fedca": "contrast with a dictionary of all clients' representations",
+    "centralized-sc": "control: spectral contrast on all samples in one place",
+    "local-sc": "control: every client alone with its own encoder",
+    "random-encoder": "control: an encoder that nobody trained",
+    "raw-pixels": "control: no encoder",
+}
+WITHOUT_SPECTRAL_LOSS = ("fedavg-byol", "fedu", "fedema", "fedx", "fedca", "raw-pixels")
+
+
+def algorithm(method: str, problem: PretrainingProblem, settings: Mapping[str, Any]) -> SelfSupervised:
+    """The method that the settings name, on a problem's encoder and views."""
+    encoder, views = problem.encoder, problem.views
+    if method in fedbyol.METHODS:
+        return fedbyol.METHODS[method](own_settings(fedbyol.Config, settings), encoder, views, method)
+    if method in contrastive.METHODS:
+        return contrastive.METHODS[method](own_settings(contrastive.Config, settings), encoder, views, method)
+    config = own_settings(Config, settings)
+    if method in ("random-encoder", "raw-pixels"):
+        return Untrained(config, encoder, views, method)
+    if method == "centralized-sc":  # as many updates as one client makes
+        config = replace(config, cohort=0, batch_size=config.batch_size * problem.settings.clients)
+    if method == "fedsc":
+        config = config.with_noise(min(int(p.sizes.min()) for p in problem.partitions))
+    return FedSC(config, encoder, views, method, shares=method == "fedsc", silent=method == "local-sc")
+
+
+def build(
+    method: str, problem: str, settings: Mapping[str, Any], seeds: Sequence[int], device: str, **options: Any
+) -> Rounds:
+    """The run that the settings name (fields of the configurations and of PretrainingSettings)."""
+    images = pretraining_problem(problem, own_settings(PretrainingSettings, settings), seeds, device)
+    return run_on(images, method, settings, seeds, **options)
+
+
+def run_on(
+    images: PretrainingProblem, method: str, settings: Mapping[str, Any], seeds: Sequence[int], **options: Any
+) -> Rounds:
+    """As :func:`build`, on a problem that is there already."""
+    running = algorithm(method, images, settings)
+    mu = None if method in WITHOUT_SPECTRAL_LOSS else (settings["mu"] if settings["clip_in_loss"] else math.inf)
+    config = running.config
+    options.setdefault("every", settings["evaluate_every"] or max(1, config.rounds // 5))
+    return Rounds(
+        running, images.federation(pooled=method == "centralized-sc"), config.rounds, seeds=seeds,
+        evaluate=images.evaluation(mu, raw=method == "raw-pixels"), delta=settings["delta"], **options,
+    )  # fmt: skip
+
+
+PAPER = Paper(
+    name="fedsc",
+    title="FedSC: self-supervised learning with contrast across clients (chapter 1)",
+    methods=METHODS,
+    problems={
+        "digits": "handwritten digits, 8x8, 1,797 (scikit-learn)",
+        "mnist": "handwritten digits, 28x28, 70,000",
+        "fashion_mnist": "clothes, 28x28, 25,000 (balanced subset)",
+        "cifar10": "colour photographs, 32x32, 60,000 (does not ship: fedbook data cifar10)",
+        "cifar100": "colour photographs of 100 things, 32x32, 60,000 (does not ship: fedbook data cifar100)",
+        "svhn": "house numbers, 32x32, 99,289 (does not ship: fedbook data svhn)",
+    },
+    profiles={
+        "quick": {"rounds": 60, "batch_size": 64, "weight_decay": 0.0},
+        "standard": {"rounds": 60, "batch_size": 64, "weight_decay": 0.0},
+        "paper": {
+            "model": "fixup_resnet20_x8", "width": 512, "views": "photographs", "bank": 0, "neighbours": 200,
+            "batch_size": 512, "pairs": 2,
+        },
+    },
+    settings=(Config, fedbyol.Config, contrastive.Config, PretrainingSettings),
+    metric="knn",
+    curves=("probe", "loss", "gap", "rank", "gradient", "bytes"),
+    delta=1e-2,
+    fits={
+        "digits": {"projector": "linear"},
+        "mnist": {"model": "mlp256", "width": 64, "views": "handwriting", "bank": 0, "train_samples": 10_000,
+                  "judged_samples": 2000, "local_epochs": 2, "batch_size": 100},
+        "fashion_mnist": {"model": "mlp256", "width": 64, "views": "clothes", "bank": 0, "train_samples": 10_000,
+                          "judged_samples": 2000, "local_epochs": 2, "batch_size": 100},
+        "cifar10": {"model": "cnn", "width": 128, "views": "photographs", "bank": 0},
+        "cifar100": {"clients": 20, "classes_per_client": 5, "model": "cnn", "width": 128, "views": "photographs",
+                     "bank": 0},
+        "svhn": {"clients": 5, "classes_per_client": 2, "model": "cnn", "width": 128, "views": "photographs",
+                 "bank": 0},
+    },
+    as_published={
+        "svhn": {"clients": 5, "classes_per_client": 2, "mu": 2.0},
+        "cifar10": {"clients": 10, "classes_per_client": 1, "mu": 4.0},
+        "cifar100": {"clients": 20, "classes_per_client": 5, "mu": 5.0, "model": "fixup_resnet50",
+                     "batch_size": 256},
+    },
+    build=build,
+)  # fmt: skip

@@ -1,0 +1,141 @@
+"""Chapter 1's exercises: solutions pass, every usual mistake gets its own verdict, nonsense gets a message."""
+
+import math
+
+import pytest
+import torch
+
+from fedbook.lab import chapter01
+from fedbook.lab.exercises import EXERCISES, check
+from fedbook.learning.contrast import bank_objective, norm_clip, spectral_loss
+from fedbook.privacy.correlation import matrix_epsilon
+from fedbook.privacy.gaussian import gaussian_delta
+from fedbook.randomness import normal, stream
+
+IDS = ["01-1", "01-2", "01-3", "01-4"]
+
+
+def test_the_exercises_are_there():
+    assert sorted(i for i in EXERCISES if i.startswith("01-")) == IDS
+    assert all(len(EXERCISES[i].hints) >= 2 and len(EXERCISES[i].wrong_answers) >= 5 for i in IDS)
+    assert len(chapter01.ERRATA) > chapter01.TOLD and "statement" in chapter01.errata_table(0)
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_solutions_pass_and_usual_mistakes_get_their_own_hint(id):
+    one = EXERCISES[id]
+    verdict = check(id, one.solution)
+    assert verdict.status == "right", str(verdict)
+    hints = []
+    for known in one.wrong_answers:
+        verdict = check(id, known.answer)
+        assert verdict.status == "wrong" and known.phrase in verdict.problem, str(verdict)
+        assert verdict.hint == known.hint, (known.name, str(verdict))
+        hints.append(verdict.hint)
+    told = [h for h in hints if h]
+    assert len(set(told)) == len(told) >= 3
+
+
+def _raises(*a):
+    raise ZeroDivisionError("no")
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_nonsense_gets_a_message(id):
+    for answer in (..., None, lambda *a: ..., lambda *a: None):
+        assert check(id, answer).status == "not attempted"
+    for answer in ("x", math.nan, [], {}, 3, object(), lambda *a: {}, lambda *a: "x", lambda: 1, [math.nan] * 3,
+                   [math.inf] * 3, ["a", "b", "c"], [True] * 3, torch.full((3,), math.nan), torch.zeros(2, 2),
+                   lambda *a: torch.full((3, 3), math.nan), lambda *a: torch.tensor(1 + 1j), lambda *a: math.nan,
+                   lambda *a: math.inf, lambda *a: True, lambda *a: a and None, lambda *a: 10**400, _raises,
+                   {"alpha_first": "a", "alpha_last": 0.1, "kappa": 0.1},
+                   {"alpha_first": math.nan, "alpha_last": 0.1, "kappa": 0.1},
+                   {"alpha_first": 1.0, "alpha_last": -0.1, "kappa": 0.1},
+                   {"alpha_first": 1.0, "alpha_last": 0.1, "kappa": torch.ones(3)},
+                   {"alpha_first": 1e-300, "alpha_last": 1e-300, "kappa": 1.0},
+                   {"alpha_first": 1.0, "alpha_last": 0.1, "kappa": 10**400}):  # fmt: skip
+        verdict = check(id, answer)
+        assert verdict.status == "wrong" and len(verdict.problem) > 10, (answer, str(verdict))
+
+
+def test_the_two_clients_are_the_packages():
+    z = torch.tensor([[2.0, 0.0], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]).double()[:, None]
+    whole = bank_objective(z, torch.tensor([0, 1, 1, 1]), 2)
+    inter = spectral_loss(z[:1].expand(1, 2, 2), 0.25, whole.matrices[1]).inter
+    assert chapter01.solution_two_clients() == pytest.approx(
+        [float(whole.loss), float(whole.loss + whole.gap), float(inter)], abs=1e-12
+    )
+    assert check("01-1", torch.tensor([-0.125, 1.0, 3.0])).status == "right"
+
+
+def test_the_local_loss_is_the_packages():
+    for seed in range(5):
+        rng = stream(seed, "local loss")
+        z, uploaded, total = 2 * normal((4, 2, 3), rng), normal((3, 3), rng), normal((3, 3), rng)
+        q, mu = 0.1 + 0.15 * seed, 1.0 + seed
+        right = spectral_loss(norm_clip(z, mu), q, (total - q * uploaded) / (1 - q)).total
+        found = chapter01.solution_local_loss(z, uploaded, total, q, mu)
+        assert float(found) == pytest.approx(float(right), rel=1e-12)
+
+
+def test_other_ways_to_the_local_loss_are_right_too():
+    def by_packages(z, uploaded, total, q, mu):
+        return float(spectral_loss(norm_clip(z, mu), q, (total - q * uploaded) / (1 - q)).total)
+
+    def by_loops(z, uploaded, total, q, mu):
+        rows = [[v if float(v @ v) <= mu else v * math.sqrt(mu / float(v @ v)) for v in sample] for sample in z]
+        flat = [v for sample in rows for v in sample]
+        others = (total - q * uploaded) / (1 - q)
+        pull = -sum(a @ b for a, b in rows) / len(rows)
+        push = sum((a @ b) ** 2 for a in flat for b in flat) / len(flat) ** 2
+        return pull + q / 2 * push + (1 - q) * sum(v @ others @ v for v in flat) / len(flat)
+
+    def in_float32(z, uploaded, total, q, mu):
+        return chapter01.solution_local_loss(z.float(), uploaded.float(), total.float(), q, mu)
+
+    for way in (by_packages, by_loops, in_float32):
+        verdict = check("01-2", way)
+        assert verdict.status == "right", str(verdict)
+
+
+def test_epsilon_is_the_accountants():
+    sampled = [False, True, True, False, True]
+    found = chapter01.solution_client_epsilon(sampled, 126, 4.0, 0.175, 1e-2)
+    assert found == matrix_epsilon(0.175, 4.0, 126, 4, 1e-2)
+    assert gaussian_delta(found, 2 * math.sqrt(2) * 4 / 126 / 0.175) == pytest.approx(1e-2, rel=1e-9)
+    assert check("01-3", lambda s, n, mu, sigma, d: matrix_epsilon(sigma, mu, n, 1 + sum(s[1:]), d)).status == "right"
+
+
+def test_two_directions_are_the_descent_of_the_loss():
+    """Clients with half of their samples along e_0, half along e_j: best answer to frozen matrices, by descent."""
+    alpha, frozen, clients = 0.3, 2.4, chapter01.CLIENTS
+    others = torch.zeros(3, 3, dtype=torch.float64)
+    others[0, 0] = frozen / 2  # the others' own directions are orthogonal to this client's
+    z = torch.zeros(4, 2, 3, dtype=torch.float64)
+    z[:2, :, 0] = z[2:, :, 1] = 1.0
+    for _ in range(500):
+        z = z - 0.5 * torch.func.grad(lambda v: spectral_loss(v, alpha, others).total)(z)
+    squares = z.square().sum(-1)
+    assert torch.allclose(squares[:2], torch.full((2, 2), (2 - (1 - alpha) * frozen) / alpha).double(), atol=1e-6)
+    assert torch.allclose(squares[2:], torch.full((2, 2), 2 / alpha).double(), atol=1e-6)
+    # and the global optimum: 2 along the shared direction, 2 J along each own
+    z = torch.zeros(2 * clients, 1, clients + 1, dtype=torch.float64)
+    z[:clients, 0, 0] = 1.0
+    z[clients:, 0, 1:] = 4 * torch.eye(clients).double()
+    for _ in range(400):
+        z = z - 2.0 * torch.func.grad(lambda v: bank_objective(v).loss)(z)
+    squares = z.square().sum(-1)
+    assert torch.allclose(squares[:clients], torch.full((clients, 1), chapter01.SHARED).double(), atol=1e-6)
+    assert torch.allclose(squares[clients:], torch.full((clients, 1), chapter01.OWN).double(), atol=1e-6)
+
+
+def test_the_limit_of_the_schedule_is_two_alpha():
+    """alpha = 0.1 all the time: calm below kappa = 0.2, not above; the error changes by 1 - kappa / alpha a round."""
+    assert check("01-4", {"alpha_first": 0.1, "alpha_last": 0.1, "kappa": 0.19}).status == "right"
+    assert "swings" in check("01-4", {"alpha_first": 0.1, "alpha_last": 0.1, "kappa": 0.21}).problem
+    shared, _ = chapter01.two_directions(0.1, 0.1, 0.25)
+    errors = [value - 2 for value in shared]
+    grown = [b / a for a, b in zip(errors, errors[1:], strict=False) if 0.2 < abs(a) < 0.8]
+    assert grown and all(abs(g + 1.5) < 0.3 for g in grown)
+    _, own = chapter01.two_directions(0.5, 0.5, 0.3)
+    assert own[9] == pytest.approx(4 - 2 * 0.7**10, rel=1e-12)
