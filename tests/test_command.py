@@ -126,7 +126,7 @@ REFUSED = {
     "no command": ([], "command"),
     "unknown command": (["train"], "command: invalid choice: 'train'"),
     "no paper": (["run"], "required: paper"),
-    "unknown paper": (["run", "fedprox"], "paper: got 'fedprox'; allowed is one of cvfl, dp2_fedsam, fedavg"),
+    "unknown paper": (["run", "fedprox"], "paper: got 'fedprox'; allowed is one of cvfl, dp2_fedsam, fedavg, fedsc"),
     "unknown option": (["run", "fedavg", "--epochs", "3"], "--epochs"),
     "method": (["run", "fedavg", "--method", "x"], "method: got 'x'; allowed is one of central, fedavg, fedsgd, local"),
     "problem": (["run", "fedavg", "--problem", "x"], "problem: got 'x'; allowed is one of cifar10"),

@@ -143,7 +143,7 @@ class Simulator:
                 f"state: got {sorted(state)} from the work; allowed is {sorted(own)} as given at the start"
             )
         old = tree_map(lambda x: x[slot, member], own)
-        for (name, new), (_, kept) in zip(leaves(tree_map(lambda x, _: x, state, old)), leaves(old), strict=True):
+        for name, (new, kept) in leaves(tree_map(lambda x, y: (x, y), state, old)):
             if new.shape != kept.shape or new.dtype != kept.dtype:  # assigning would stretch or round silently
                 raise arguments.wrong(ValueError, f"state {name!r} of the work", new, arguments.shown(kept))
         self._undo.append((group, slot, member, old))

@@ -5,6 +5,7 @@ The labels never reach a client: they are used to split the images and to judge.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -187,8 +188,10 @@ class PretrainingProblem:
 
         def one(theta: Mapping[str, Tensor] | None, slot: int) -> dict[str, float]:
             found = self.scores(self.raw() if theta is None else self.embed(theta))
-            if mu is None or theta is None:
+            if theta is None:
                 return found | {"loss": float("nan")}
+            if mu is None:  # the rank does not depend on the scale, the other values do
+                return found | {"loss": float("nan"), "rank": self.objective(theta, slot, math.inf)["rank"]}
             return found | self.objective(theta, slot, mu, gradient=small)
 
         def evaluate(server: Mapping[str, Tree], clients: Mapping[str, Tree]) -> dict[str, Tensor]:

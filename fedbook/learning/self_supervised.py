@@ -1,7 +1,7 @@
 """The round that all federated self-supervised methods share: send the encoder, train locally, average.
 
 What a method adds is a loss on the views of a batch, and perhaps something else to send: see fedbook.papers.fedsc,
-fedbook.papers.fedbyol, fedbook.papers.fedx and fedbook.papers.fedca.
+fedbook.papers.fedbyol and fedbook.papers.contrastive.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from fedbook import arguments
 from fedbook.experiment import identity
@@ -193,6 +194,15 @@ class SelfSupervised:
         if fixed:
             carry["fixed"] = dict(fixed)
         return local_steps(step, carry, data, batches, how=local.how, chunk=local.chunk)
+
+    def represent(self, local: Local, x: Tensor) -> Tensor:
+        """z [R, n, H] of x [R, n, C, H, W], every client by the parameters it received."""
+        theta, step = local.inbox["theta"], local.chunk or len(x)
+        if local.how == "loop":
+            each = [self.encoder.apply(tree_map(lambda p, r=r: p[r], theta), x[r]) for r in range(len(x))]
+            return torch.stack(each)
+        rows = [slice(i, i + step) for i in range(0, len(x), step)]
+        return torch.cat([vmap(self.encoder.apply)(tree_map(lambda p, i=i: p[i], theta), x[i]) for i in rows])
 
     def plan_batches(self, local: Local) -> Batches:
         """The samples of each step."""

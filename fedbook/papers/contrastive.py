@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from fedbook import arguments
 from fedbook.federation.cohort import Cohort
@@ -24,7 +23,7 @@ from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
 from fedbook.federation.ledger import Encoded, Wire
 from fedbook.federation.loop import Turn
 from fedbook.federation.population import Federation, Rows
-from fedbook.federation.tree import Tree, tree_map
+from fedbook.federation.tree import Tree
 from fedbook.learning.encoders import Encoder, predictor
 from fedbook.learning.local import Batches, epochs
 from fedbook.learning.models import Parameters
@@ -173,15 +172,6 @@ class FedCA(SelfSupervised):
             parts.append(torch.nn.functional.normalize(z, dim=-1) * real[..., None])
         return Reply(upload={"entries": torch.cat(parts, 1)})
 
-    def represent(self, local: Local, x: Tensor) -> Tensor:
-        """z [R, n, H] of x [R, n, C, H, W], every client by the parameters it received."""
-        theta, step = local.inbox["theta"], local.chunk or len(x)
-        if local.how == "loop":
-            each = [self.encoder.apply(tree_map(lambda p, r=r: p[r], theta), x[r]) for r in range(len(x))]
-            return torch.stack(each)
-        rows = [slice(i, i + step) for i in range(0, len(x), step)]
-        return torch.cat([vmap(self.encoder.apply)(tree_map(lambda p, i=i: p[i], theta), x[i]) for i in rows])
-
     def beside(self, local: Local) -> dict[str, Tree]:
         """The dictionary [R, K M, H] and which entries are other clients' [R, K M]."""
         dictionary = local.inbox["dictionary"]  # [R, K, M, H]
@@ -205,12 +195,13 @@ class FilledRows:
     """Codec of an upload that is a table with zero rows at its end: their number as 4 bytes, then the others.
 
     Shapes: rows [R, M, H]; a buffer of 4 + (bytes of a number) * H * m bytes for m rows, nothing lost.
-    Source: the protocol :class:`fedbook.federation.exchange.Codec`.
+    Raises: TypeError, ValueError. Source: the protocol :class:`fedbook.federation.exchange.Codec`.
     """
 
     def encode(self, message: dict[str, Tensor], rngs: list[np.random.Generator]) -> list[Encoded]:
         """One buffer a table."""
         (tables,) = message.values()
+        arguments.tensor("rows", tables, ndim=3, kind="float", finite=False)
         return [_packed(table) for table in tables.cpu()]
 
     def decode(self, buffers: list[Encoded], like: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -224,7 +215,8 @@ class FilledRows:
 
 
 def filled_wire(tables: Tensor) -> Wire:
-    """A broadcast of tables [S, K, M, H], each without the zero rows at its end."""
+    """A broadcast of tables [S, K, M, H], each without the zero rows at its end. Raises: TypeError, ValueError."""
+    arguments.tensor("tables", tables, ndim=4, kind="float", finite=False)
     return Wire(tables, tuple(tuple(_packed(table) for table in some) for some in tables.cpu()))
 
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from fedbook import arguments, randomness
 from fedbook.compression.symmetric import UpperTriangle, triangle_wire
@@ -26,7 +25,7 @@ from fedbook.federation.cohort import Cohort, Everyone
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
 from fedbook.federation.loop import Rounds, Turn
 from fedbook.federation.population import Federation
-from fedbook.federation.tree import Tree, tree_map
+from fedbook.federation.tree import Tree
 from fedbook.learning.contrast import norm_clip, spectral_loss
 from fedbook.learning.encoders import Encoder
 from fedbook.learning.pretraining import PretrainingProblem, PretrainingSettings, pretraining_problem
@@ -214,13 +213,13 @@ class FedSC(SelfSupervised):
     @torch.no_grad()
     def upload_matrix(self, local: Local) -> Reply:
         """Algorithm 2, DP-CalR: the mean of z z^T over all of a client's samples and V views, clipped, plus noise."""
-        c, theta = self.config, local.inbox["theta"]
+        c = self.config
         rngs, longest = local.streams("matrix views"), int(local.data.sizes.max())
         total = clipped = 0.0
         for start in range(0, longest, SAMPLES):
             columns = slice(start, min(start + SAMPLES, longest))
             x, weight = self.views.some(local.data, columns, rngs, c.matrix_views)  # [R, n, V, ...], [R, n]
-            z = self.represent(local, theta, x.flatten(1, 2)).unflatten(1, x.shape[1:3])
+            z = self.represent(local, x.flatten(1, 2)).unflatten(1, x.shape[1:3])
             w = weight[:, :, None, None]
             clipped = clipped + ((z.square().sum(-1, keepdim=True) > c.mu) * w).sum((1, 2, 3))
             z = norm_clip(z, c.mu) * w  # line 5; padded rows count nothing
@@ -240,18 +239,6 @@ class FedSC(SelfSupervised):
     def noise(self, local: Local):
         """The generators of each client's own noise."""
         return local.noise_streams("matrix noise")
-
-    def represent(self, local: Local, theta: Tree, x: Tensor) -> Tensor:
-        """z [R, n, H] of x [R, n, C, H, W], every client by its own parameters [R, ...]."""
-        if local.how == "loop":
-            each = [self.encoder.apply(tree_map(lambda p, r=r: p[r], theta), x[r]) for r in range(len(x))]
-            return torch.stack(each)
-        step = local.chunk or len(x)
-        parts = [
-            vmap(self.encoder.apply)(tree_map(lambda p, i=i: p[i : i + step], theta), x[i : i + step])
-            for i in range(0, len(x), step)
-        ]
-        return torch.cat(parts)
 
     def beside(self, local: Local) -> dict[str, Tree]:
         """alpha_j [R] and the others' mean matrix [R, H, H], its own noisy upload taken out exactly; both frozen."""
@@ -332,7 +319,10 @@ def run_on(
     running = algorithm(method, images, settings)
     mu = None if method in WITHOUT_SPECTRAL_LOSS else (settings["mu"] if settings["clip_in_loss"] else math.inf)
     config = running.config
-    options.setdefault("every", settings["evaluate_every"] or max(1, config.rounds // 5))
+    every = max(
+        1, config.rounds if isinstance(running, Untrained) else settings["evaluate_every"] or config.rounds // 5
+    )
+    options.setdefault("every", every)
     return Rounds(
         running, images.federation(pooled=method == "centralized-sc"), config.rounds, seeds=seeds,
         evaluate=images.evaluation(mu, raw=method == "raw-pixels"), delta=settings["delta"], **options,
@@ -364,7 +354,7 @@ PAPER = Paper(
     curves=("probe", "loss", "gap", "rank", "gradient", "bytes"),
     delta=1e-2,
     fits={
-        "digits": {"projector": "linear"},
+        "digits": {"projector": "linear", "fedu_threshold": 0.02},
         "mnist": {"model": "mlp256", "width": 64, "views": "handwriting", "bank": 0, "train_samples": 10_000,
                   "judged_samples": 2000, "local_epochs": 2, "batch_size": 100},
         "fashion_mnist": {"model": "mlp256", "width": 64, "views": "clothes", "bank": 0, "train_samples": 10_000,

@@ -12,6 +12,7 @@ from fedbook.randomness import normal, stream
 
 PROBLEM = descent.digits_problem(20)
 WARM = descent.run(PROBLEM, 60, 0.005).theta
+SMALL = descent.digits_problem(8)
 OWNER = torch.arange(10).repeat_interleave(20)
 F64 = torch.float64
 
@@ -106,10 +107,10 @@ def test_one_step_on_everything_is_central_descent():
 
 def test_fedavg_stays_on_its_floor_and_fedsc_does_not():
     start = descent.run(PROBLEM, 60, 0.005, alpha=1.0).theta
-    fedavg, fedsc = (descent.run(PROBLEM, 150, 0.005, a, start=start) for a in (1.0, "q"))
-    assert float(fedavg.slope[-1]) > 0.5 * float(fedavg.slope[0]) > 20 * float(fedsc.slope[-1])
+    fedavg, fedsc = (descent.run(PROBLEM, 100, 0.005, a, start=start) for a in (1.0, "q"))
+    assert float(fedavg.slope[-1]) > 0.95 * float(fedavg.slope[0]) > 4 * float(fedsc.slope[-1])
     assert float(fedsc.loss[-1]) < float(fedavg.loss[-1]) - 0.2
-    assert bool((fedsc.loss.diff() < 0).all()) and float(fedavg.gap[-1]) < float(fedsc.gap[-1])
+    assert bool((fedsc.loss.diff() < 0).all()) and float(fedavg.gap[-1]) < float(fedsc.gap[-1]) / 2
     objective = fedavg.loss + fedavg.gap  # what FedAvg descends
     assert bool((objective.diff() < 0).all())
 
@@ -139,7 +140,7 @@ def test_drawn_views_and_batches():
 def test_the_bias_of_batches_is_the_mean_of_batches():
     found = floor.batch_bias_norms(PROBLEM, WARM, [1, 2, 10, 19, 20], [0, 1, 2])
     assert float(found[-1, 0]) == 0 and bool((found[:, 1] > found[:, 0]).all()) and bool((found.diff(dim=0) < 0).all())
-    assert found[2, 1] / found[1, 1] == pytest.approx(1 / 5, rel=0.2)  # 1 / B
+    assert float(found[2, 0] / found[1, 0]) == pytest.approx((10 / 10) / (18 / 2))  # (n - B) / B, all views
     assert float(found[-1, 2] / found[-1, 1]) == pytest.approx(0.5)  # 1 / V
     total, draws = torch.zeros_like(WARM), 300  # B = 1, V = 1: the mean over many batches less the exact gradient
     rng, leaf = stream(0, "bias"), WARM.clone().requires_grad_()
@@ -174,13 +175,12 @@ def test_the_effect_of_noise_and_the_number_of_clients():
 
 def test_noise_is_no_floor_its_plateau_falls_with_the_step():
     """The theorem charges H^2 sigma^2 whatever the step; measured is about eta sigma^2."""
-    sigmas = [0.0, 0.2, 0.4]
-    slow, fast = (floor.plateaus(PROBLEM, sigmas, n, lr, start=WARM) for n, lr in ((160, 0.002), (80, 0.004)))
-    slow, fast = slow[1:] - slow[0], fast[1:] - fast[0]
-    assert float(fast[1] / fast[0]) == pytest.approx(4, rel=0.3) and float(slow[1] / slow[0]) == pytest.approx(
-        4, rel=0.3
-    )
-    assert float(fast[0] / slow[0]) == pytest.approx(2, rel=0.35)
+    start = descent.run(SMALL, 100, 0.005).theta
+    found = [floor.plateaus(SMALL, [0.0, 0.2, 0.4], n, lr, start=start) for n, lr in ((160, 0.002), (80, 0.004))]
+    slow, fast = (f[1:] - f[0] for f in found)
+    for rise in (slow, fast):
+        assert float(rise[1] / rise[0]) == pytest.approx(4, rel=0.35)
+    assert bool((fast > 1.6 * slow).all())
     assert float(fast[1]) < 0.1 * floor.theorem_6_10(80, sigma=0.4).noise
 
 
@@ -229,13 +229,12 @@ def test_real_local_steps_have_that_multiplier(alpha, local_steps, lr):
 
 
 def test_many_local_steps_break_alpha_q_and_not_the_schedule():
-    found = floor.stability(PROBLEM, rounds=40)
+    found = floor.stability(SMALL, rounds=40)
     wild, calm, fedavg = found["alpha = q"], found["alpha 1 to 0.2"], found["FedAvg + SC"]
     assert float(wild.slope[-20:].mean()) > 50 * float(calm.slope[-20:].mean())
-    assert float(wild.loss[-20:].mean()) > 0 > -1.5 > float(calm.loss[-1])
+    assert float(calm.loss[-1]) < float(fedavg.loss[-1]) < float(wild.loss[-20:].mean()) - 1
     assert float(wild.rank.min()) < 2.2 and float(calm.rank[-1]) > 8
-    assert float(wild.turn.mean()) < -0.3 < 0 < float(calm.turn[-20:].mean())
-    assert float(fedavg.loss[-1]) < 0
+    assert float(wild.turn[-20:].mean()) < -0.8 < 0.9 < float(calm.turn[-20:].mean())  # back and forth
 
 
 def test_nonsense_is_refused_by_name():
@@ -253,7 +252,8 @@ def test_nonsense_is_refused_by_name():
         (descent.central, (None, 1, 0.1), "problem"), (descent.central, (p, 0, 0.1), "rounds"),
         (descent.same_as_central, (p, 1, "x"), "lr"), (floor.batch_bias_norms, (p, WARM, [21], [1]), "batches"),
         (floor.batch_bias_norms, (p, WARM, [1], [-1]), "pairs"), (floor.batch_bias_norms, (p, None, [1], [1]), "theta"),
-        (floor.batch_bias_norms, (None, WARM, [1], [1]), "problem"), (floor.noise_by_clients, (p, WARM, (3,)), "clients"),
+        (floor.batch_bias_norms, (None, WARM, [1], [1]), "problem"),
+        (floor.noise_by_clients, (p, WARM, (3,)), "clients"),
         (floor.noise_by_clients, (p, WARM, 5), "clients"), (floor.noise_by_clients, (p, WARM, (2,), 1), "draws"),
         (floor.theorem_6_10, (0,), "rounds"), (floor.theorem_6_10, (1, 1, math.inf), "sigma"),
         (floor.theorem_6_10, (1, 1, 0.0, 101), "batch"), (floor.mean_slopes, (p, None), "horizons"),
