@@ -100,8 +100,8 @@ class Exchange:
     ``down``: the same for the whole cohort, tensors [S, ...] or :class:`Wire`. ``each``: a client's own,
     tensors [S, m, ...]. ``chain``: by name of an upload. ``reveal="sum"`` is secure aggregation: the code
     after the yield gets only the sum over the cohort. ``held``: names in ``down`` that each of the cohort got, as
-    the same object, in an earlier exchange of this round: at hand, not sent again, not counted. ``like``: the form of one row of an upload, tensors
-    [...]; needed only where a sum over an empty cohort must have a shape.
+    the same object, in an earlier exchange of this round: at hand, not sent again, not counted. ``like``: the form
+    of one row of an upload, tensors [...]; needed only where a sum over an empty cohort must have a shape.
     """
 
     cohort: Cohort

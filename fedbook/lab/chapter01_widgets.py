@@ -1,195 +1,32 @@
-"""Chapter 1's figures with controls: two clients live, noise on a correlation matrix, the spectrum round by round.
+"""Chapter 1's figures with controls: noise on a correlation matrix, and the spectrum round by round.
 
-Factories compute once and return ``draw(axes, **controls)``, which only draws. The algorithm live, and what its
-exchange of matrices costs, stand in chapter01_live.
+Factories compute once and return ``draw(axes, **controls)``, which only draws. Two clients with controls stand in
+chapter01_two_clients; the algorithm live, and what its exchange of matrices costs, in chapter01_live.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.experiment import plan
+from fedbook.experiment import own_settings, plan
 from fedbook.lab.chapter01_paper import TABLE_6
 from fedbook.lab.chapter03_sphere import panels
-from fedbook.lab.style import PALETTE, series
+from fedbook.lab.style import series
 from fedbook.learning.contrast import correlation, effective_rank, norm_clip
 from fedbook.learning.encoders import encoder
 from fedbook.learning.pretraining import PretrainingProblem, PretrainingSettings, pretraining_problem
 from fedbook.papers.fedsc import PAPER, run_on
 from fedbook.privacy.correlation import matrix_sigma
 from fedbook.randomness import stream
-
-# --- two clients, a linear encoder into the plane
-
-ROUNDS, LR = 60, 0.05
-SAMPLES, VIEWS, PIXELS = 40, 4, 3
-SPREAD, BLUR = 0.08, 0.2  # of the samples around their client's centre, and of the views around their sample
-MOST_STEPS = 25
-
-
-class Two(NamedTuple):
-    """Views of two clients, each with its one class. Shapes: ``x`` [2, n, K, 3], ``centres`` [2, 3]."""
-
-    x: np.ndarray
-    centres: np.ndarray
-
-    @property
-    def second(self) -> np.ndarray:
-        """C_j, the means of x x^T, [2, 3, 3]: R_j = W C_j W^T."""
-        return np.einsum("jnkd,jnke->jde", self.x, self.x) / (SAMPLES * VIEWS)
-
-    @property
-    def paired(self) -> np.ndarray:
-        """P_j, the means of x x'^T over two views of a sample, [2, 3, 3]: R_j^+ = W P_j W^T."""
-        middle = self.x.mean(2)
-        return np.einsum("jnd,jne->jde", middle, middle) / SAMPLES
-
-
-class Path(NamedTuple):
-    """``maps`` [T + 1, 2, 3]: W after each round; ``loss`` L and ``gap`` [T + 1]; ``matrices`` R_j [T + 1, 2, 2, 2].
-
-    ``least``: what L can be at best. ``kappa`` [2]: how far E steps go towards a client's own optimum, along a direction
-    that both use alike; ``multiplier``: what a round then makes of a distance from it.
-    """
-
-    maps: np.ndarray
-    loss: np.ndarray
-    gap: np.ndarray
-    matrices: np.ndarray
-    least: float
-    kappa: np.ndarray
-    multiplier: float
-
-
-def two_clients(similarity: float) -> Two:
-    """The views; ``similarity`` is the cosine between the two classes. Raises: TypeError, ValueError."""
-    half = math.acos(arguments.real("similarity", similarity, 0.0, 1.0)) / 2
-    centres = np.array([[math.cos(half), sign * math.sin(half), 0.0] for sign in (1, -1)])
-    return Two(centres[:, None, None] + _offsets(), centres)
-
-
-@lru_cache(maxsize=1)
-def _offsets() -> np.ndarray:
-    rng = stream(0, "two clients")
-    samples = SPREAD * rng.standard_normal((2, SAMPLES, 1, PIXELS))
-    return samples + BLUR * rng.standard_normal((2, SAMPLES, VIEWS, PIXELS))
-
-
-def two_client_rounds(alpha: str | float, share: float, local_steps: int, similarity: float) -> Path:
-    """FedSC with full batches on z = W x, W [2, 3]: ``local_steps`` against frozen matrices, then the q-mean of both W.
-
-    ``alpha``: one number for both clients, or "q" (each its share of the data). ``share``: q_1. The losses are exact
-    over all pairs of views. Raises: TypeError, ValueError. Source: FedSC, Algorithm 1 and equations (5), (80).
-    """
-    q = np.array([1.0, -1.0]) * arguments.real("share", share, above=0.0, below=1.0) + np.array([0.0, 1.0])
-    a = q if alpha == "q" else np.full(2, arguments.real("alpha", alpha, maximum=1.0, above=0.0))
-    steps = arguments.integer("local_steps", local_steps, 1, MOST_STEPS)
-    two = two_clients(similarity)
-    c, p, weight = two.second, two.paired, a[:, None, None]
-    w = np.array([[0.5, 0.15, 0.1], [0.1, 0.15, -0.2]])  # at first both clients look much the same
-    maps = [w]
-    for _ in range(ROUNDS):
-        frozen = (1 - weight) * (w @ c @ w.T)[::-1]  # of two clients, the others are the other one
-        own = np.stack([w, w])
-        for _ in range(steps):
-            pull = (weight * (own @ c @ own.swapaxes(1, 2)) + frozen) @ own @ c - own @ p
-            own = own - 2 * LR * pull
-        w = np.tensordot(q, own, 1)
-        maps.append(w)
-    maps = np.stack(maps)
-    matrices = maps[:, None] @ c @ maps.swapaxes(1, 2)[:, None]  # [T + 1, 2, 2, 2]
-    mean = np.tensordot(matrices, q, (1, 0))
-    agree = np.trace(maps @ np.tensordot(q, p, 1) @ maps.swapaxes(1, 2), axis1=1, axis2=2)
-    loss = (mean**2).sum((1, 2)) / 2 - agree
-    gap = ((matrices - mean[:, None]) ** 2).sum((2, 3)) @ q / 2
-    kappa = 1 - (1 - 4 * a * LR) ** steps
-    return Path(maps, loss, gap, matrices, _least(c, p, q), kappa, 1 - float((q * kappa / a).sum()))
-
-
-def _least(second: np.ndarray, paired: np.ndarray, q: np.ndarray) -> float:
-    """The least L of any W: -1/2 of the two largest lambda^2 of C^-1/2 P C^-1/2."""
-    from scipy.linalg import eigh
-
-    values = eigh(np.tensordot(q, paired, 1), np.tensordot(q, second, 1), eigvals_only=True)
-    return -float((np.maximum(values[-2:], 0) ** 2).sum()) / 2
-
-
-def draw_two_clients(axes: Any, *, alpha: str | float, share: float, local_steps: int, similarity: float) -> str:
-    """Where both clients' views lie after ``ROUNDS`` rounds, with ellipses of R_j, and the losses by round.
-
-    Shapes: ``axes`` two of them. Raises: TypeError, ValueError.
-    """
-    left, right = panels(axes, 2)
-    path = two_client_rounds(alpha, share, local_steps, similarity)
-    two, last = two_clients(similarity), path.maps[-1]
-    z = np.einsum("hd,jnkd->jnkh", last, two.x).reshape(2, -1, 2)
-    ways = np.einsum("thd,jd->jth", path.maps, two.centres)
-    turn = np.linspace(0, 2 * math.pi, 73)
-    circle = np.stack([np.cos(turn), np.sin(turn)])
-    for j in (0, 1):
-        look, colour = series(j), PALETTE[j]
-        left.plot(*z[j].T, linestyle="", marker=look["marker"], markersize=2.5, color=colour, alpha=0.45,
-                  markeredgewidth=0)  # fmt: skip
-        for t, line, label in ((-2, ":", None), (-1, "-", f"client {j + 1}")):
-            edge = _root(path.matrices[t, j]) @ circle
-            left.plot(*edge, color=colour, linestyle=line, marker="", linewidth=1.6, label=label)
-        left.plot(*ways[j].T, color=colour, linewidth=0.8, marker=".", markersize=3, linestyle=look["linestyle"])
-        left.plot(*ways[j, -1], linestyle="", marker=look["marker"], markersize=9, color=colour,
-                  markeredgecolor="white", zorder=5)  # fmt: skip
-    left.plot([0], [0], marker="+", color="black", markersize=9, linestyle="")
-    needed = 1.05 * max(np.abs(z).max(), np.abs(ways).max(), np.sqrt(path.matrices[-2:, :, [0, 1], [0, 1]]).max())
-    reach = next(size for size in (2.0, 3.0, 4.5, 7.0, 1.1 * needed) if size >= needed)
-    left.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="$z_1$", ylabel="$z_2$")
-    left.set_title("ellipses: $R_j$, dotted: a round before", fontsize="small")
-    left.legend(loc="upper left", frameon=True, framealpha=0.8, edgecolor="none")
-    rounds = np.arange(ROUNDS + 1)
-    for i, (values, label) in enumerate(
-        ((path.loss, "$L$, all data"), (path.loss + path.gap, "$L$ + gap, clients alone"))
-    ):
-        right.plot(rounds, values, label=label, markevery=10, **series(2 + i))
-    right.axhline(path.least, color="#555555", linewidth=1.0, linestyle=":", label="least $L$")
-    top = max(0.1, 1.1 * float(np.max(path.loss)), min(1.1 * float(np.max(path.loss + path.gap)), 2.0))
-    right.set(xlim=(0, ROUNDS), ylim=(min(-1.1, 1.1 * path.least), top), xlabel="round", ylabel="loss")
-    right.legend(loc="upper right", frameon=True, framealpha=0.8, edgecolor="none")
-    return _two_sentence(path)
-
-
-def overlap(matrices: np.ndarray) -> float:
-    """The cosine between R_1 and R_2 [2, H, H]: 0 if they use other directions, 1 if they are the same but for size."""
-    lengths = np.linalg.norm(matrices, axis=(1, 2))
-    return float((matrices[0] * matrices[1]).sum() / max(lengths.prod(), 1e-300))
-
-
-def _two_sentence(path: Path) -> str:
-    tail = path.loss[-6:]
-    swing = float(tail.max() - tail.min())
-    ends = (
-        f"L still swings between {tail.min():.2f} and {tail.max():.2f}" if swing > 0.02 else f"L is {tail[-1]:.2f}"
-    )
-    sizes = np.trace(path.matrices[-1], axis1=1, axis2=2)
-    kappas = " and ".join(f"{k:.2f}" for k in sorted(set(path.kappa.round(12)), reverse=True))
-    return (
-        f"After {ROUNDS} rounds {ends} (least {path.least:.2f}), the gap {path.gap[-1]:.2f}; the matrices' cosine is "
-        f"{overlap(path.matrices[-1]):.2f} (1: the same directions, 0: orthogonal), mean |z|² {sizes[0]:.2f} and "
-        f"{sizes[1]:.2f}. Local steps go κ = {kappas} of the way; along a direction that both clients share a round "
-        f"multiplies the error by {path.multiplier:.2f}: {'unstable' if path.multiplier < -1 else 'stable'} there."
-    )
-
-
-def _root(matrix: np.ndarray) -> np.ndarray:
-    values, vectors = np.linalg.eigh(matrix)
-    return vectors * np.sqrt(np.maximum(values, 0))
-
 
 # --- noise on a correlation matrix
 
@@ -206,14 +43,13 @@ def client_matrices(rounds: int = 5, seed: int = 0) -> dict[int, Tensor]:
     Raises: TypeError, ValueError.
     """
     rounds, base, found = arguments.integer("rounds", rounds, 1), digits(seed), {}
-    mine = base.owners(0) == 0
     for width in WIDTHS:
         own = replace(base, encoder=encoder("mlp", (1, 8, 8), width, "linear"))
-        run = run_on(own, "centralized-sc", settings_of("centralized-sc", rounds=rounds), [seed], every=rounds + 1)
+        run = run_on(own, "centralized-sc", settings_of("centralized-sc", rounds=rounds), [seed])
         run.evaluate = None
         for _ in run:
             pass
-        found[width] = _matrices(own, run.server["theta"], MU, mine)
+        found[width] = client_correlations(own, run.server["theta"], own.owners(0))[0]
     return found
 
 
@@ -268,3 +104,111 @@ def draw_noise(matrices: Mapping[int, Tensor], seed: int = 0) -> Callable[..., s
 @lru_cache(maxsize=256)
 def _sigma(epsilon: float, size: int, uploads: int) -> float:
     return matrix_sigma(epsilon, MU, size, uploads, DELTA)
+
+
+# --- the spectrum of the aggregated matrix, round by round
+
+METHODS = ("fedsc", "fedavg-sc", "centralized-sc")
+
+
+class Spectra(NamedTuple):
+    """One run: eigenvalues of R = sum_j q_j R_j, largest first, and effective ranks, of R and on average of the R_j.
+
+    ``rounds`` [n], from 0 (before the first) on; ``values`` [n, H]; ``rank``, ``own_rank`` [n].
+    """
+
+    rounds: np.ndarray
+    values: np.ndarray
+    rank: np.ndarray
+    own_rank: np.ndarray
+
+
+def record_spectra(rounds: int = 30, seed: int = 0, every: int = 5) -> dict[str, Spectra]:
+    """:class:`Spectra` of ``METHODS`` on digits, on the view bank, before the first round and after each ``every``.
+
+    About 0.3 s a round, all three together. Raises: TypeError, ValueError (``rounds`` no multiple of ``every``).
+    """
+    every = arguments.integer("every", every, 1)
+    rounds = arguments.integer("rounds", rounds, 1)
+    if rounds % every:
+        raise arguments.wrong(ValueError, "rounds", rounds, f"a multiple of every = {every}")
+    problem, found = digits(seed), {}
+    owner = problem.owners(0)
+    shares = torch.bincount(owner).double() / len(owner)
+    for method in METHODS:
+        run = run_on(problem, method, settings_of(method, rounds=rounds), [seed])
+        run.evaluate, rows = None, []
+        for t in range(rounds + 1):
+            if t:
+                run.step()
+            if t % every == 0:
+                each = client_correlations(problem, run.server["theta"], owner)
+                mean = torch.tensordot(shares, each, 1)
+                own = float(effective_rank(each).mean())
+                rows.append((t, torch.linalg.eigvalsh(mean).flip(0).numpy(), float(effective_rank(mean)), own))
+        found[method] = Spectra(*(np.array(column) for column in zip(*rows, strict=True)))
+    return found
+
+
+def draw_spectrum(recorded: Mapping[str, Spectra]) -> Callable[..., str]:
+    """``draw(axes, method, round)``: left the eigenvalues of R then and before the first round, right ranks by round.
+
+    ``recorded``: what :func:`record_spectra` returned. A ``round`` between two recorded ones shows the earlier.
+    Shapes: ``axes`` two of them. Raises: TypeError, ValueError.
+    """
+    if not isinstance(recorded, Mapping) or not recorded or not all(isinstance(v, Spectra) for v in recorded.values()):
+        raise arguments.wrong(TypeError, "recorded", recorded, "what record_spectra returned")
+    top = 1.1 * max(float(one.values.max()) for one in recorded.values())
+    width = next(iter(recorded.values())).values.shape[1]
+
+    def draw_at(axes: Any, *, method: str, round: int) -> str:
+        left, right = panels(axes, 2)
+        one = recorded[arguments.one_of("method", method, recorded)]
+        round = arguments.integer("round", round, 0, int(one.rounds[-1]))
+        i = int(np.searchsorted(one.rounds, round, side="right")) - 1
+        look, place = series(list(recorded).index(method)), np.arange(1, width + 1)
+        left.bar(place, one.values[i], color=look["color"], width=0.7, label=f"after round {one.rounds[i]}")
+        left.step(place, one.values[0], where="mid", color="black", linewidth=1.2, linestyle="--", marker="",
+                  label="before the first")  # fmt: skip
+        left.set(ylim=(0, top), xlabel="eigenvalue of $R$, by size", title=method)
+        left.legend(loc="upper right")
+        for k, (name, other) in enumerate(recorded.items()):
+            right.plot(other.rounds, other.rank, label=name, **series(k))
+        right.plot(one.rounds[i], one.rank[i], linestyle="", marker=look["marker"], color=look["color"], markersize=11,
+                   markeredgecolor="black", zorder=5)  # fmt: skip
+        right.plot(one.rounds, one.own_rank, color=look["color"], linewidth=0.9, linestyle=":", marker="",
+                   label=f"{method}, one client's $R_j$")  # fmt: skip
+        right.set(ylim=(0, width), xlabel="round", ylabel=f"effective rank, of {width}")
+        right.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
+        values, others = one.values[i], [name for name in recorded if name != method]
+        beside = ", ".join(f"{name} {recorded[name].rank[min(i, len(recorded[name].rank) - 1)]:.1f}" for name in others)
+        return (
+            f"{method} after round {one.rounds[i]}: effective rank {one.rank[i]:.1f} of {width}"
+            + (f" ({beside})" if beside else "")
+            + f", that of one client's own matrix {one.own_rank[i]:.1f}; the largest eigenvalue is {values[0]:.2f}, "
+            f"{values[0] / values.sum():.0%} of the trace {values.sum():.2f}."
+        )
+
+    return draw_at
+
+
+# --- digits, one class each
+
+
+@lru_cache(maxsize=2)
+def digits(seed: int = 0) -> PretrainingProblem:
+    """The digits, one class a client, with the quick profile's encoder and views, split by ``seed``."""
+    return pretraining_problem("digits", own_settings(PretrainingSettings, settings_of("fedsc")), [seed])
+
+
+def settings_of(method: str, **changes: Any) -> dict[str, Any]:
+    """The quick profile's settings on digits, with ``changes``. Raises: TypeError, ValueError."""
+    return plan(PAPER, method, "digits", changes=changes, device="cpu").settings()
+
+
+@torch.no_grad()
+def client_correlations(problem: PretrainingProblem, theta: Mapping[str, Tensor], owner: Tensor) -> Tensor:
+    """R_j [J, H, H] (float64) on the view bank of the first seed's encoder theta [S, ...], clipped to ``MU``."""
+    bank, own = problem.seen_bank, {name: p[0] for name, p in theta.items()}
+    z = norm_clip(problem.encoder.apply(own, bank.flatten(0, 1)), MU).double().unflatten(0, bank.shape[:2])
+    return torch.stack([correlation(z[owner == j]) for j in range(int(owner.max()) + 1)])

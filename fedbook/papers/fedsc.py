@@ -351,10 +351,10 @@ PAPER = Paper(
     },
     settings=(Config, fedbyol.Config, contrastive.Config, PretrainingSettings),
     metric="knn",
-    curves=("probe", "loss", "gap", "rank", "gradient", "bytes"),
+    curves=("probe", "probe_few", "loss", "gap", "rank", "gradient", "bytes"),
     delta=1e-2,
     fits={
-        "digits": {"projector": "linear", "fedu_threshold": 0.02},
+        "digits": {"projector": "linear", "fedu_threshold": 0.02, "dictionary_samples": 64},
         "mnist": {"model": "mlp256", "width": 64, "views": "handwriting", "bank": 0, "train_samples": 10_000,
                   "judged_samples": 2000, "local_epochs": 2, "batch_size": 100},
         "fashion_mnist": {"model": "mlp256", "width": 64, "views": "clothes", "bank": 0, "train_samples": 10_000,
