@@ -261,8 +261,8 @@ def draw_theorem(ax: Axes, horizons: Sequence[int], terms: Sequence[Terms], meas
     ax.set(xlabel="rounds $T$", ylabel=f"mean of {SLOPE} over the rounds")
     ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
     return (
-        f"From T = {horizons[0]} to {horizons[-1]} the left side falls from {measured[0]:.3g} to {measured[-1]:.3g}, the "
-        f"right side, constants 1, from {total[0]:.3g} to {total[-1]:.3g}; its floor is {terms[-1].floor:.3g}."
+        f"From T = {horizons[0]} to {horizons[-1]} the left side goes from {measured[0]:.3g} to {measured[-1]:.3g}, "
+        f"the right side, constants 1, from {total[0]:.3g} to {total[-1]:.3g}; its floor is {terms[-1].floor:.3g}."
     )
 
 
@@ -276,17 +276,17 @@ def draw_multiplier(axes: Any, alpha: float = 0.1, rounds: int = 12) -> str:
     """
     left, right = panels(axes, 2)
     alpha = arguments.real("alpha", alpha, maximum=0.4, above=0.0)
-    rounds, told = arguments.integer("rounds", rounds, 2), []
+    rounds, told, off = arguments.integer("rounds", rounds, 2), [], 0.0
     for i, a in enumerate((alpha, min(1.0, 2 * alpha), 1.0)):
         look, kappa = series(i), [k / 50 for k in range(1, 51)]
         left.plot(kappa, [1 - k / a for k in kappa], **(look | {"marker": ""}))
         steps = [jacobi_of_steps(a, e, 0.05) for e in (1, 3, 6, 12, 25, 50, 100, 200)]
         left.plot([s.kappa for s in steps], [s.measured for s in steps], label=rf"$\alpha$ = {a:g}",
                   **(look | {"linestyle": ""}))  # fmt: skip
-        off = max(abs(s.measured - s.predicted) for s in steps)
+        off = max(off, *(abs(s.measured - s.predicted) for s in steps))
         told.append(f"{1 - 1 / a:g}")
     left.axhspan(-1, 1, color="#999999", alpha=0.3, linewidth=0)
-    left.text(0.98, 0, "stable", ha="right", va="center", fontsize="small")
+    left.text(0.75, -0.55, "stable", ha="center", va="center", fontsize="small")
     left.set(xlabel=r"share $\kappa$ of the way to the client's optimum", ylabel="multiplier of the error a round")
     left.legend(loc="lower left")
     for i, times in enumerate((0.5, 1.5, 2.0, 2.2)):

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.ticker import MaxNLocator
 
 from fedbook import arguments
 from fedbook.lab.chapter03_sphere import panels
@@ -44,8 +45,8 @@ class Two(NamedTuple):
 class Path(NamedTuple):
     """``maps`` [T + 1, 2, 3]: W after each round; ``loss`` L and ``gap`` [T + 1]; ``matrices`` R_j [T + 1, 2, 2, 2].
 
-    ``least``: what L can be at best. ``kappa`` [2]: how far E steps go towards a client's own optimum, along a direction
-    that both use alike; ``multiplier``: what a round then makes of a distance from it.
+    ``least``: what L can be at best. ``kappa`` [2]: how far E steps go towards a client's own optimum, along a
+    direction that both use alike; ``multiplier``: what a round then makes of a distance from it.
     """
 
     maps: np.ndarray
@@ -135,18 +136,19 @@ def draw_two_clients(axes: Any, *, alpha: str | float, share: float, local_steps
     left.plot([0], [0], marker="+", color="black", markersize=9, linestyle="")
     needed = 1.05 * max(np.abs(z).max(), np.abs(ways).max(), np.sqrt(path.matrices[-2:, :, [0, 1], [0, 1]]).max())
     reach = next(size for size in (2.0, 3.0, 4.5, 7.0, 1.1 * needed) if size >= needed)
-    left.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="$z_1$", ylabel="$z_2$")
-    left.set_title("ellipses: $R_j$, dotted: a round before", fontsize="small")
+    left.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="z₁", ylabel="z₂")
+    left.set(xticks=(-int(reach), 0, int(reach)), yticks=(-int(reach), 0, int(reach)))
+    left.set_title("ellipses: R₁ and R₂, dotted: a round before", fontsize="small")
     left.legend(loc="upper left", frameon=True, framealpha=0.8, edgecolor="none")
     rounds = np.arange(ROUNDS + 1)
-    for i, (values, label) in enumerate(
-        ((path.loss, "$L$, all data"), (path.loss + path.gap, "$L$ + gap, clients alone"))
-    ):
+    for i, (values, label) in enumerate(((path.loss, "L, all data"), (path.loss + path.gap, "L + gap, clients alone"))):
         right.plot(rounds, values, label=label, markevery=10, **series(2 + i))
-    right.axhline(path.least, color="#555555", linewidth=1.0, linestyle=":", label="least $L$")
+    right.axhline(path.least, color="#555555", linewidth=1.0, linestyle=":", label="least L")
     top = max(0.1, 1.1 * float(np.max(path.loss)), min(1.1 * float(np.max(path.loss + path.gap)), 2.0))
     right.set(xlim=(0, ROUNDS), ylim=(min(-1.1, 1.1 * path.least), top), xlabel="round", ylabel="loss")
-    right.legend(loc="upper right", frameon=True, framealpha=0.8, edgecolor="none")
+    right.set_xticks((0, ROUNDS // 2, ROUNDS))
+    right.yaxis.set_major_locator(MaxNLocator(4))
+    right.legend(loc="lower center", bbox_to_anchor=(0.5, 1.01), ncols=3, borderaxespad=0.0)
     return _two_sentence(path)
 
 
@@ -158,8 +160,9 @@ def overlap(matrices: np.ndarray) -> float:
 
 def _two_sentence(path: Path) -> str:
     tail = path.loss[-6:]
-    swing = float(tail.max() - tail.min())
-    ends = f"L still swings between {tail.min():.2f} and {tail.max():.2f}" if swing > 0.02 else f"L is {tail[-1]:.2f}"
+    moves = np.diff(tail)
+    swings = bool((moves[1:] * moves[:-1] < 0).any()) and np.ptp(tail) > 0.02
+    ends = f"L swings between {tail.min():.2f} and {tail.max():.2f}" if swings else f"L is {tail[-1]:.2f}"
     sizes = np.trace(path.matrices[-1], axis1=1, axis2=2)
     kappas = " and ".join(f"{k:.2f}" for k in sorted(set(path.kappa.round(12)), reverse=True))
     return (

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedbook import arguments
 from fedbook.experiment import own_settings, plan
-from fedbook.lab.chapter01_paper import TABLE_6
+from fedbook.lab.chapter01_paper import SIZE, TABLE_6
 from fedbook.lab.chapter03_sphere import panels
 from fedbook.lab.style import series
 from fedbook.learning.contrast import correlation, effective_rank, norm_clip
@@ -71,31 +71,35 @@ def draw_noise(matrices: Mapping[int, Tensor], seed: int = 0) -> Callable[..., s
 
     def draw_matrix(axes: Any, *, epsilon: float, size: float, uploads: float, width: int) -> str:
         first, second, third = panels(axes, 3)
-        matrix, noise = held[arguments.one_of("width", width, held)]
+        if width not in held:
+            raise arguments.wrong(ValueError, "width", width, "one of " + ", ".join(map(str, held)))
+        matrix, noise = held[width]
         n, count = (round(arguments.real(name, v, 1.0)) for name, v in (("size", size), ("uploads", uploads)))
         sigma = _sigma(arguments.real("epsilon", epsilon, above=0.0), n, count)
         noised, edge = matrix + sigma * noise, sigma * math.sqrt(2 * width)
         top = float(np.abs(matrix).max())
-        for ax, values, title in ((first, matrix, "$R$"), (second, noised, "sent: symmetric part")):
+        for ax, values, title in ((first, matrix, "R"), (second, noised, "sent: symmetric part")):
             ax.imshow(values, cmap="RdBu_r", vmin=-top, vmax=top, interpolation="nearest")
             ax.set(title=title, xticks=(), yticks=())
         true, seen = (np.linalg.eigvalsh(m)[::-1] for m in (matrix, noised))
         place = np.arange(1, width + 1)
         third.axhspan(-edge, edge, color="#BBBBBB", alpha=0.5, linewidth=0, label="noise alone")
-        third.plot(place, true, label="$R$", **(series(0) | {"linestyle": "-"}))
+        third.plot(place, true, label="R", **(series(0) | {"linestyle": "-"}))
         third.plot(place, seen, label="sent", **(series(1) | {"linestyle": ""}))
         high = 1.15 * max(float(true[0]), float(seen[0]), edge)
-        third.set(ylim=(-max(0.12 * high, 1.15 * max(edge, -float(seen[-1]))), high), xlabel="eigenvalue, by size")
-        third.set_title("eigenvalues")
+        third.set(ylim=(-max(0.12 * high, 1.15 * max(edge, -float(seen[-1]))), high), xlabel="number of the eigenvalue")
+        third.set(title="eigenvalues", xticks=(1, width // 2, width))
         third.legend(loc="upper right", frameon=True, framealpha=0.8, edgecolor="none")
         out = int((seen > edge).sum())
         error = sigma * float(np.linalg.norm(noise)) / float(np.linalg.norm(matrix))
-        near = min(TABLE_6, key=lambda row: abs(math.log(row.sigma / sigma)))
+        rows = [row for row in TABLE_6 if (row.mu, row.delta) == (MU, DELTA)]
+        near = min(rows, key=lambda row: abs(math.log(row.epsilon / epsilon)))
         return (
             f"ε = {epsilon:.3g} at δ = {DELTA:g} for {count} uploads of n = {n} needs σ = {sigma:.3g}: the noise is "
             f"{error:.2g} times as long as R, alone it would reach eigenvalues of ±σ√(2H) = {edge:.2g}, and {out} of "
-            f"{width} stand out above that. Nearest σ in Table 6: {near.sigma:g} ({near.data}, ε {near.epsilon:g}, δ "
-            f"{near.delta:g}); at the paper's H = {PAPER_WIDTH} this σ reaches {sigma * math.sqrt(2 * PAPER_WIDTH):.2g}."
+            f"{width} stand out above that. Table 6 has σ = {near.sigma:g} for {near.data} at ε = {near.epsilon:g} "
+            f"(n = {SIZE[near.data]}, {len(near.sharing_rounds)} uploads); at the paper's H = {PAPER_WIDTH} "
+            f"this σ reaches {sigma * math.sqrt(2 * PAPER_WIDTH):.2g}."
         )
 
     return draw_matrix
@@ -170,14 +174,15 @@ def draw_spectrum(recorded: Mapping[str, Spectra]) -> Callable[..., str]:
         left.bar(place, one.values[i], color=look["color"], width=0.7, label=f"after round {one.rounds[i]}")
         left.step(place, one.values[0], where="mid", color="black", linewidth=1.2, linestyle="--", marker="",
                   label="before the first")  # fmt: skip
-        left.set(ylim=(0, top), xlabel="eigenvalue of $R$, by size", title=method)
+        left.set(ylim=(0, top), xlabel="number of the eigenvalue of R", title=method,
+                 xticks=(1, width // 2, width))  # fmt: skip
         left.legend(loc="upper right")
         for k, (name, other) in enumerate(recorded.items()):
             right.plot(other.rounds, other.rank, label=name, **series(k))
         right.plot(one.rounds[i], one.rank[i], linestyle="", marker=look["marker"], color=look["color"], markersize=11,
                    markeredgecolor="black", zorder=5)  # fmt: skip
         right.plot(one.rounds, one.own_rank, color=look["color"], linewidth=0.9, linestyle=":", marker="",
-                   label=f"{method}, one client's $R_j$")  # fmt: skip
+                   label="one client's own R")  # fmt: skip
         right.set(ylim=(0, width), xlabel="round", ylabel=f"effective rank, of {width}")
         right.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
         values, others = one.values[i], [name for name in recorded if name != method]

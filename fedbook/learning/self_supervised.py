@@ -40,6 +40,7 @@ class Training:
     ``lr`` (eta), annealed over the rounds by ``lr_schedule`` ("cosine", "constant"). ``momentum`` (0: none; fresh in
     every round). ``weight_decay``. ``max_norm``: longer gradients are shortened to it (0: never). ``average``:
     clients' weights by their "sizes", or all equal ("paper", Algorithm 1, line 23; the same for equal sizes).
+    ``precision``: "full", or "mixed" for an encoder computed in bfloat16; parameters, losses and matrices never are.
     """
 
     rounds: int = 200
@@ -53,6 +54,7 @@ class Training:
     weight_decay: float = 5e-4
     max_norm: float = 3.0
     average: str = "sizes"
+    precision: str = "full"
 
     def __post_init__(self):
         for name in ("rounds", "cohort", "local_epochs", "batch_size"):
@@ -63,6 +65,7 @@ class Training:
         arguments.real("momentum", self.momentum, 0.0, below=1.0)
         arguments.one_of("lr_schedule", self.lr_schedule, ("cosine", "constant"))
         arguments.one_of("average", self.average, ("sizes", "paper"))
+        arguments.one_of("precision", self.precision, ("full", "mixed"))
 
     def rate(self, t: int) -> float:
         """The learning rate of round t, counted from 0."""
@@ -162,6 +165,14 @@ class SelfSupervised:
             trace={"loss": loss},
         )
 
+    def encode(self, theta: Mapping[str, Any], x: Tensor) -> Tensor:
+        """z [B, H] of images [B, C, H, W], in the images' dtype whatever the precision."""
+        if self.config.precision == "full":
+            return self.encoder.apply(theta, x)
+        with torch.autocast(x.device.type, torch.bfloat16):
+            z = self.encoder.apply(theta, x)
+        return z.to(x.dtype)
+
     def beside(self, local: Local) -> dict[str, Tree]:
         """What the loss needs besides the trained parameters, tensors [R, ...]."""
         return {}
@@ -199,10 +210,10 @@ class SelfSupervised:
         """z [R, n, H] of x [R, n, C, H, W], every client by the parameters it received."""
         theta, step = local.inbox["theta"], local.chunk or len(x)
         if local.how == "loop":
-            each = [self.encoder.apply(tree_map(lambda p, r=r: p[r], theta), x[r]) for r in range(len(x))]
+            each = [self.encode(tree_map(lambda p, r=r: p[r], theta), x[r]) for r in range(len(x))]
             return torch.stack(each)
         rows = [slice(i, i + step) for i in range(0, len(x), step)]
-        return torch.cat([vmap(self.encoder.apply)(tree_map(lambda p, i=i: p[i], theta), x[i]) for i in rows])
+        return torch.cat([vmap(self.encode)(tree_map(lambda p, i=i: p[i], theta), x[i]) for i in rows])
 
     def plan_batches(self, local: Local) -> Batches:
         """The samples of each step."""

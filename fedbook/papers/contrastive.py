@@ -95,9 +95,9 @@ class FedX(SelfSupervised):
         (samples, references), (real, real_r) = (u.unflatten(0, (-1, 2)).unbind(1) for u in (views, weight))
         first, second = samples.chunk(2, 1)
         x = torch.stack([first, second, references[:, : first.shape[1]]], 2)  # [B, V, 3, C, H, W]
-        z = self.encoder.apply(theta, x.flatten(0, 2)).unflatten(0, x.shape[:3])
+        z = self.encode(theta, x.flatten(0, 2)).unflatten(0, x.shape[:3])
         h = self.head.apply(only_predictor(theta), z[:, :, :2].flatten(0, 2)).unflatten(0, (*x.shape[:2], 2))
-        g = self.encoder.apply(theta["global"], x[:, :, 1:].flatten(0, 2)).unflatten(0, (*x.shape[:2], 2))
+        g = self.encode(theta["global"], x[:, :, 1:].flatten(0, 2)).unflatten(0, (*x.shape[:2], 2))
         tau, total = self.config.contrast_temperature, 0.0
         for v in range(x.shape[1]):
             (f, f_other, f_r), (p, p_other), (g_other, g_r) = (u[:, v].unbind(1) for u in (z, h, g))
@@ -182,7 +182,7 @@ class FedCA(SelfSupervised):
 
     def objective(self, theta: Mapping[str, Any], views: Tensor, weight: Tensor) -> Tensor:
         """NT-Xent, the mean over pairs of views; other clients' entries are further candidates."""
-        z = self.encoder.apply(theta, views.flatten(0, 1)).unflatten(0, views.shape[:2])
+        z = self.encode(theta, views.flatten(0, 1)).unflatten(0, views.shape[:2])
         first, second = z.chunk(2, 1)
         losses = [
             nt_xent(a, b, self.config.contrast_temperature, weight, theta["dictionary"], theta["counts"])

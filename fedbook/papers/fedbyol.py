@@ -171,8 +171,8 @@ class FedBYOL(SelfSupervised):
     def objective(self, theta: Mapping[str, Any], views: Tensor, weight: Tensor) -> Tensor:
         """Both directions of the loss summed, the mean over samples and pairs of views."""
         x = views.flatten(0, 1)
-        z = self.encoder.apply(theta, x)
-        target = self.encoder.apply(theta["target"], x) if self.moving else z
+        z = self.encode(theta, x)
+        target = self.encode(theta["target"], x) if self.moving else z
         prediction = self.predictor.apply(only_predictor(theta), z)
         # [B, V, H] each: view v is paired with view v + V
         (p, p_other), (t, t_other) = (u.unflatten(0, views.shape[:2]).chunk(2, 1) for u in (prediction, target))

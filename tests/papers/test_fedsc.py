@@ -353,6 +353,23 @@ def test_fresh_views_do_not_depend_on_who_trains_beside(batch_size):
         assert far(one(alone), one(both, slot)) < 1e-10
 
 
+@pytest.mark.parametrize("how", ["vmap", "loop"])
+@pytest.mark.parametrize("method", ["fedsc", "fedavg-byol", "fedx", "fedca"])
+def test_mixed_precision_keeps_parameters_and_matrices_whole(method, how):
+    images = pretraining_problem("digits", TINY, (0,))
+    mixed, full = (
+        run(run_on(images, method, settings(precision=word, rounds=1, evaluate_every=9), (0,), how=how))
+        for word in ("mixed", "full")
+    )
+    assert all(p.dtype == torch.float32 for p in mixed.server["theta"].values())
+    distance = far(mixed.server["theta"], full.server["theta"])
+    assert 0 < distance < 0.02
+    if method == "fedsc":
+        assert mixed.server["table"].dtype == torch.float32 and mixed.server["matrix"].dtype == torch.float64
+        gap = (mixed.server["table"] - full.server["table"]).abs().max() / full.server["table"].abs().max()
+        assert 0 < float(gap) < 0.05
+
+
 # --- all methods, metrics, refusals
 
 
@@ -430,6 +447,16 @@ def test_settings_of_all_files_have_one_meaning():
     for kind in PAPER.settings:
         for f in fields(kind):
             assert PAPER.defaults()[f.name] == f.default, f.name
+
+
+@pytest.mark.parametrize("name, clients, classes", [("svhn", 5, 2), ("cifar10", 10, 1), ("cifar100", 20, 5)])
+def test_the_papers_profile_is_the_papers(name, clients, classes):
+    s = plan(PAPER, "fedsc", name, "paper").settings()
+    big = name != "cifar100"
+    assert (s["clients"], s["classes_per_client"], s["rounds"], s["local_epochs"]) == (clients, classes, 200, 5)
+    assert (s["width"], s["batch_size"], s["pairs"], s["matrix_views"]) == (512, 512 if big else 256, 2, 5)
+    assert s["model"] == ("fixup_resnet20_x8" if big else "fixup_resnet50") and s["bank"] == 0
+    assert (s["coefficient"], s["coefficient_end"], s["mu"]) == ("schedule", 0.2, {5: 2.0, 10: 4.0, 20: 5.0}[clients])
 
 
 def test_the_command_lines_plan_runs():
