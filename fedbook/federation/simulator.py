@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -102,7 +103,7 @@ class Simulator:
             if not _whom(exchange) <= held:
                 allowed = "names of messages that all of the cohort got, as the same object, earlier in this round"
                 raise arguments.wrong(ValueError, "held", name, allowed)
-        self._sent.append(exchange)
+        self._sent.append(replace(exchange, down=dict(exchange.down)))  # the algorithm may reuse its dictionary
 
     def _count_down(self, exchange: Exchange) -> None:
         counts, sent = [], {name: tree for name, tree in exchange.down.items() if name not in exchange.held}

@@ -114,7 +114,7 @@ def edges(cell: Cell) -> list[str]:
     found = []
     for name, value in cell["tuned"].items():
         tried = {one["settings"][name] for one in cell["tried"]}
-        if len(tried) > 2 and not isinstance(value, (str, bool)) and value in (min(tried), max(tried)):
+        if len(tried) > 1 and not isinstance(value, (str, bool)) and value in (min(tried), max(tried)):
             found.append(f"{name}: {'least' if value == min(tried) else 'largest'}")
     return found
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from fedbook import arguments
@@ -53,7 +54,7 @@ def client_matrices(rounds: int = 5, seed: int = 0) -> dict[int, Tensor]:
     return found
 
 
-def draw_noise(matrices: Mapping[int, Tensor], seed: int = 0) -> Callable[..., str]:
+def noise_drawer(matrices: Mapping[int, Tensor], seed: int = 0) -> Callable[..., str]:
     """``draw(axes, epsilon, size, uploads, width)``: one of ``matrices`` (H -> R) without and with its noise.
 
     sigma is the least with which ``uploads`` uploads of a client with ``size`` samples cost ``epsilon`` at ``DELTA``,
@@ -89,6 +90,7 @@ def draw_noise(matrices: Mapping[int, Tensor], seed: int = 0) -> Callable[..., s
         high = 1.15 * max(float(true[0]), float(seen[0]), edge)
         third.set(ylim=(-max(0.12 * high, 1.15 * max(edge, -float(seen[-1]))), high), xlabel="number of the eigenvalue")
         third.set(title="eigenvalues", xticks=(1, width // 2, width))
+        third.yaxis.set_major_locator(MaxNLocator(4))
         third.legend(loc="upper right", frameon=True, framealpha=0.8, edgecolor="none")
         out = int((seen > edge).sum())
         error = sigma * float(np.linalg.norm(noise)) / float(np.linalg.norm(matrix))
@@ -154,7 +156,7 @@ def record_spectra(rounds: int = 30, seed: int = 0, every: int = 5) -> dict[str,
     return found
 
 
-def draw_spectrum(recorded: Mapping[str, Spectra]) -> Callable[..., str]:
+def spectrum_drawer(recorded: Mapping[str, Spectra]) -> Callable[..., str]:
     """``draw(axes, method, round)``: left the eigenvalues of R then and before the first round, right ranks by round.
 
     ``recorded``: what :func:`record_spectra` returned. A ``round`` between two recorded ones shows the earlier.
@@ -176,6 +178,7 @@ def draw_spectrum(recorded: Mapping[str, Spectra]) -> Callable[..., str]:
                   label="before the first")  # fmt: skip
         left.set(ylim=(0, top), xlabel="number of the eigenvalue of R", title=method,
                  xticks=(1, width // 2, width))  # fmt: skip
+        left.yaxis.set_major_locator(MaxNLocator(4))
         left.legend(loc="upper right")
         for k, (name, other) in enumerate(recorded.items()):
             right.plot(other.rounds, other.rank, label=name, **series(k))
@@ -184,6 +187,7 @@ def draw_spectrum(recorded: Mapping[str, Spectra]) -> Callable[..., str]:
         right.plot(one.rounds, one.own_rank, color=look["color"], linewidth=0.9, linestyle=":", marker="",
                    label="one client's own R")  # fmt: skip
         right.set(ylim=(0, width), xlabel="round", ylabel=f"effective rank, of {width}")
+        right.set(xticks=(0, int(one.rounds[-1])), yticks=(0, width // 2, width))
         right.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
         values, others = one.values[i], [name for name in recorded if name != method]
         beside = ", ".join(f"{name} {recorded[name].rank[min(i, len(recorded[name].rank) - 1)]:.1f}" for name in others)

@@ -18,7 +18,7 @@ from fedbook import arguments, data
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, first_leaf, leaves, tree_map
 from fedbook.learning.augmentation import AUGMENTATIONS
-from fedbook.learning.contrast import bank_objective, effective_rank, norm_clip
+from fedbook.learning.contrast import bank_objective, correlation, effective_rank, norm_clip
 from fedbook.learning.encoders import ENCODERS, PROJECTORS, Encoder, encoder
 from fedbook.learning.neighbours import knn_predict
 from fedbook.learning.probe import few_labels, linear_probe
@@ -29,6 +29,7 @@ from fedbook.partition import Partition, by_name
 FEW = 5  # labels a class of the probe with few labels
 JUDGED_VIEWS = 4  # views a sample of the bank on which the objective is computed, where training has none
 CHUNK = 2048  # images at a time in evaluation
+LIMIT = 1e15  # representations beyond it have diverged
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class PretrainingSettings(ImageSettings):
     "linear" or "none" between the backbone's features and the representation. ``views``: a recipe of
     fedbook.learning.augmentation. ``bank`` (K): views a sample, made once, that training draws from (0: fresh views
     each time). ``neighbours``: k of the nearest-neighbour vote. ``judged_samples``: training images that the vote and
-    the probe learn from and the objective is computed on (0: all).
+    the probe learn from and the objective is computed on (0: all). ``evaluate_every`` 0: five evaluations a run.
     """
 
     models: ClassVar[tuple[str, ...]] = tuple(ENCODERS)
@@ -133,7 +134,7 @@ class PretrainingProblem:
         features, to a gradient of 1e-6. Representations that are not finite give NaN.
         """
         names = ("knn", "knn_features", "probe", "probe_representation", "probe_few")
-        if not all(bool(x.isfinite().all()) for x in vars(seen).values()):
+        if not all(bool((x.abs() < LIMIT).all()) for x in vars(seen).values()):
             return dict.fromkeys(names, float("nan"))
         y, k = self.y[self.seen], min(self.settings.neighbours, len(self.seen))
 
@@ -145,7 +146,7 @@ class PretrainingProblem:
             fitted = linear_probe(train[rows], y[rows], standardise=True, tolerance=1e-6)
             return fitted.accuracy(test, self.test_y)
 
-        few = few_labels(y, min(FEW, int(torch.bincount(y, minlength=len(self.classes)).min())), seed=0)
+        few = few_labels(y, min(FEW, fewest(y)), seed=0)
         values = (
             knn(seen.train_z, seen.test_z), knn(seen.train_h, seen.test_h), probe(seen.train_h, seen.test_h),
             probe(seen.train_z, seen.test_z), probe(seen.train_h, seen.test_h, few),
@@ -156,23 +157,29 @@ class PretrainingProblem:
         """``loss`` (the global spectral contrastive loss on the judged views), ``gap``, ``rank``, ``gradient``.
 
         ``gap``: how far the weighted mean of the clients' own losses lies above it. ``rank``: effective rank of the
-        correlation matrix. ``gradient``: the squared length of the loss's gradient. Representations are clipped to
-        ``mu`` (infinite: not). Source: FedSC, equations (1) and (4).
+        correlation matrix of unclipped representations. ``gradient``: the squared length of the loss's gradient.
+        Otherwise representations are clipped to ``mu`` (infinite: not); NaN where they are not finite.
+        Source: FedSC, equations (1) and (4).
         """
         owner = self.owners(slot)
         bank = self.seen_bank[owner >= 0]  # a split may leave rows to nobody
         present, owner = owner[owner >= 0].unique(return_inverse=True)
 
-        def outcome(theta: Mapping[str, Tensor]):
-            flat = bank.flatten(0, 1)
-            z = torch.cat([norm_clip(self.encoder.apply(theta, some), mu) for some in flat.split(CHUNK)])
-            return bank_objective(z.unflatten(0, bank.shape[:2]), owner, len(present))
+        def represented(theta: Mapping[str, Tensor]) -> Tensor:
+            z = torch.cat([self.encoder.apply(theta, some) for some in bank.flatten(0, 1).split(CHUNK)])
+            return z.unflatten(0, bank.shape[:2])
+
+        def loss(theta: Mapping[str, Tensor]) -> Tensor:
+            return bank_objective(norm_clip(represented(theta), mu), owner, len(present)).loss
 
         with torch.no_grad():
-            found = outcome(theta)
-        values = {"loss": float(found.loss), "gap": float(found.gap), "rank": float(effective_rank(found.matrix))}
+            z = represented(theta)
+            if not bool((z.abs() < LIMIT).all()):
+                return dict.fromkeys(("loss", "gap", "rank", *(("gradient",) if gradient else ())), math.nan)
+            found = bank_objective(norm_clip(z, mu), owner, len(present))
+        values = {"loss": float(found.loss), "gap": float(found.gap), "rank": float(effective_rank(correlation(z)))}
         if gradient:
-            slope = grad(lambda theta: outcome(theta).loss)(dict(theta))
+            slope = grad(loss)(dict(theta))
             values["gradient"] = float(sum(g.double().square().sum() for _, g in leaves(slope)))
         return values
 
@@ -190,7 +197,7 @@ class PretrainingProblem:
             found = self.scores(self.raw() if theta is None else self.embed(theta))
             if theta is None:
                 return found | {"loss": float("nan")}
-            if mu is None:  # the rank does not depend on the scale, the other values do
+            if mu is None:
                 return found | {"loss": float("nan"), "rank": self.objective(theta, slot, math.inf)["rank"]}
             return found | self.objective(theta, slot, mu, gradient=small)
 
@@ -250,7 +257,13 @@ def pretraining_problem(
     )  # fmt: skip
 
 
+def fewest(y: Tensor) -> int:
+    """How many samples the smallest class present has."""
+    counts = torch.bincount(y)
+    return int(counts[counts > 0].min())
+
+
 def few_rows(y: Tensor, count: int) -> Tensor:
     """About ``count`` rows, evenly over the classes, ascending: the same for every seed."""
     per_class = max(1, count // int(y.max() + 1))
-    return few_labels(y, min(per_class, int(torch.bincount(y).min())), seed=1)
+    return few_labels(y, min(per_class, fewest(y)), seed=1)

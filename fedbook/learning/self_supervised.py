@@ -98,7 +98,10 @@ class SelfSupervised:
         """What a checkpoint must agree on; the schedules depend on the number of rounds."""
         views = {f.name: getattr(self.views.augmentation, f.name) for f in fields(self.views.augmentation)}
         shown = {name: list(v) if isinstance(v, tuple) else v for name, v in views.items()}
-        return identity(self.config, horizon=self.config.rounds, encoder=self.kind, bank=self.views.bank, views=shown)
+        form = [f"{name} {list(p.shape)}" for name, p in self.encoder.module.named_parameters()]
+        return identity(
+            self.config, horizon=self.config.rounds, encoder=self.kind, form=form, bank=self.views.bank, views=shown
+        )
 
     # --- the server
 
@@ -143,13 +146,12 @@ class SelfSupervised:
 
     def averaged(self, server: Mapping[str, Tree], cohort: Cohort, theta: Tree) -> Tree:
         """The clients' parameters, averaged. Raises: Diverged."""
-        if not all(bool(x.isfinite().all()) for _, x in leaves(theta)):
-            raise Diverged("a client's encoder is no longer finite (a smaller step size lr may help)")
+        _still_finite(theta)
         return weighted_mean(theta, self.weights(server, cohort))
 
     def weights(self, server: Mapping[str, Tree], cohort: Cohort) -> Tensor:
         """[S, m] weights of a cohort's clients; 0 where a place is empty."""
-        shares = torch.gather(server["q"], 1, cohort.ids) if self.config.average == "sizes" else 1.0
+        shares = torch.gather(server["q"].cpu(), 1, cohort.ids) if self.config.average == "sizes" else 1.0
         return cohort.present.double() * shares
 
     # --- a client
@@ -159,6 +161,8 @@ class SelfSupervised:
         theta = local.state["theta"] if self.silent else local.inbox["theta"]
         carry, loss = self.descend(local, theta, self.beside(local))
         theta = carry["theta"]
+        if self.silent:
+            _still_finite(theta)
         return Reply(
             upload={} if self.silent else {"theta": theta},
             state={"theta": theta} if self.silent else None,
@@ -206,18 +210,21 @@ class SelfSupervised:
             carry["fixed"] = dict(fixed)
         return local_steps(step, carry, data, batches, how=local.how, chunk=local.chunk)
 
-    def represent(self, local: Local, x: Tensor) -> Tensor:
-        """z [R, n, H] of x [R, n, C, H, W], every client by the parameters it received."""
-        theta, step = local.inbox["theta"], local.chunk or len(x)
-        if local.how == "loop":
-            each = [self.encode(tree_map(lambda p, r=r: p[r], theta), x[r]) for r in range(len(x))]
-            return torch.stack(each)
-        rows = [slice(i, i + step) for i in range(0, len(x), step)]
-        return torch.cat([vmap(self.encode)(tree_map(lambda p, i=i: p[i], theta), x[i]) for i in rows])
+    def represent(self, theta: Parameters, x: Tensor, how: str) -> Tensor:
+        """z [R, n, H] of x [R, n, C, H, W], every client by its own parameters [R, ...]; "vmap" or "loop"."""
+        if how == "loop":
+            return torch.stack([self.encode(tree_map(lambda p, r=r: p[r], theta), x[r]) for r in range(len(x))])
+        return vmap(self.encode)(theta, x)
 
     def plan_batches(self, local: Local) -> Batches:
         """The samples of each step."""
         return epochs(local.data, local.streams("batches"), self.config.local_epochs, self.config.batch_size)
+
+
+def _still_finite(theta: Tree) -> None:
+    """Raises: Diverged."""
+    if not all(bool(x.isfinite().all()) for _, x in leaves(theta)):
+        raise Diverged("a client's encoder is no longer finite (a smaller step size lr may help)")
 
 
 def _and_then(step: Step, after: Callable) -> Step:

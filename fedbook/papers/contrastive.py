@@ -143,7 +143,7 @@ class FedCA(SelfSupervised):
         chain = {"entries": Chain(codec=FilledRows())}
         up = yield Exchange(cohort, down=down, work=self.upload_entries, chain=chain, name="dictionary")
         dictionary = self.renewed(server["dictionary"], cohort, up["entries"])
-        down |= {"dictionary": filled_wire(dictionary)}
+        down = down | {"dictionary": filled_wire(dictionary)}
         up = yield Exchange(cohort, down=down, held=("theta",), work=self.train)
         return server | {"theta": self.averaged(server, cohort, up["theta"]), "dictionary": dictionary}
 
@@ -168,7 +168,7 @@ class FedCA(SelfSupervised):
         parts = []
         for start in range(0, self.entries, SAMPLES):
             x, real = self.views.some(data, slice(start, start + SAMPLES), rngs, 1)
-            z = self.represent(local, x[:, :, 0])
+            z = self.represent(local.inbox["theta"], x[:, :, 0], local.how)
             parts.append(torch.nn.functional.normalize(z, dim=-1) * real[..., None])
         return Reply(upload={"entries": torch.cat(parts, 1)})
 

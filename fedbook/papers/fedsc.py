@@ -23,9 +23,9 @@ from fedbook.compression.symmetric import UpperTriangle, triangle_wire
 from fedbook.experiment import Paper, own_settings
 from fedbook.federation.cohort import Cohort, Everyone
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
-from fedbook.federation.loop import Rounds, Turn
-from fedbook.federation.population import Federation
-from fedbook.federation.tree import Tree
+from fedbook.federation.loop import Diverged, Rounds, Turn
+from fedbook.federation.population import Federation, Rows
+from fedbook.federation.tree import Tree, tree_map
 from fedbook.learning.contrast import norm_clip, spectral_loss
 from fedbook.learning.encoders import Encoder
 from fedbook.learning.pretraining import PretrainingProblem, PretrainingSettings, pretraining_problem
@@ -36,6 +36,7 @@ from fedbook.privacy.correlation import matrix_sensitivity, matrix_sigma
 from fedbook.privacy.release import Release
 
 SAMPLES = 512  # of a client at a time in Algorithm 2
+LARGE = 10**6  # parameters of an encoder of which a GPU trains one client after another
 
 
 @dataclass(frozen=True)
@@ -107,15 +108,14 @@ class Config(Training):
             alpha = torch.full_like(q, 1 - (1 - self.coefficient_end) * fallen)
         return torch.where((q >= 1) | (t < self.share_from), torch.ones_like(q), alpha)
 
-    def with_noise(self, smallest: int) -> Config:
-        """These settings with the sigma that ``epsilon`` asks for, where the smallest client has so many samples."""
+    def noise_for(self, smallest: int) -> float:
+        """``sigma``, or what ``epsilon`` asks for where the smallest client has so many samples; 0: no noise."""
         if not self.epsilon or self.sigma or not self.sharing_rounds:
-            return self
-        sigma = matrix_sigma(
+            return self.sigma
+        return matrix_sigma(
             self.epsilon, self.mu, smallest, self.sharing_rounds, self.delta, adjacency=self.adjacency,
             accountant=self.accountant,
         )  # fmt: skip
-        return replace(self, sigma=sigma)
 
 
 class FedSC(SelfSupervised):
@@ -123,7 +123,8 @@ class FedSC(SelfSupervised):
 
     Server: ``theta``, ``q``; ``table`` [S, K, H, H] the last upload of every client, ``matrix`` [S, H, H] their q-mean,
     in float64, and ``uploads`` [S, K] (T_j). A client keeps its last ``matrix`` and its ``q``. Memory of the matrices:
-    2 K H^2 numbers a seed, of clients and server together; a round's work grows with the cohort.
+    2 K H^2 numbers a seed, of clients and server together; the server's part is copied once in a round with uploads,
+    all other work grows with the cohort.
     """
 
     def __init__(
@@ -141,6 +142,8 @@ class FedSC(SelfSupervised):
         if not self.shares:
             return server, clients
         self.sizes = federation.sizes.expand(len(turn.seeds), -1)
+        smallest = self.sizes.amin(1).tolist()  # of each federation: a run must not depend on who runs beside it
+        self.sigma = {s: self.config.noise_for(n) for s, n in zip(turn.seeds, smallest, strict=True)}
         seeds, k, h = *self.sizes.shape, self.encoder.width
         like = next(iter(server["theta"].values()))
         table = like.new_zeros(seeds, k, h, h)
@@ -150,7 +153,9 @@ class FedSC(SelfSupervised):
     def declare(self, turn: Turn) -> None:
         """The encoders go out in clear, whatever the noise on the matrices."""
         super().declare(turn)
-        if self.shares and not self.config.sigma:
+        if self.name == "centralized-sc":
+            turn.in_clear("the samples: they all lie in one place")
+        if self.shares and not self.noisy and self.config.sharing_rounds:
             turn.in_clear("the clients' correlation matrices, without noise")
 
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
@@ -162,86 +167,104 @@ class FedSC(SelfSupervised):
         down = {"theta": server["theta"]}
         if c.shares(turn.t):
             senders = turn.cohort(Everyone()) if turn.t == c.share_from else trainers  # lines 4-7, 11
-            if c.sigma:
+            if self.noisy:
                 self.account(senders, turn)
             chain = {"matrix": Chain(codec=UpperTriangle())} if self.symmetric else {}
             up = yield Exchange(senders, down=down, work=self.upload_matrix, chain=chain, name="matrices")
-            server = self.merge(server, senders, up["matrix"])  # lines 9, 14-17
+            literal = c.server_sum == "paper" and turn.t > c.share_from
+            server = self.merge(server, senders, up["matrix"], literal)  # lines 9, 14-17
         matrix = server["matrix"].to(server["table"].dtype)
-        down |= {"matrix": triangle_wire(matrix) if self.symmetric else matrix}
+        if self.symmetric:  # sums of symmetric matrices are so up to rounding
+            matrix = (matrix + matrix.mT) / 2
+        down = down | {"matrix": triangle_wire(matrix) if self.symmetric else matrix}
         held = ("theta",) if c.shares(turn.t) else ()
         up = yield Exchange(trainers, down=down, held=held, work=self.train)  # lines 18-22
         return server | {"theta": self.averaged(server, trainers, up["theta"])}  # line 23
 
     @property
+    def noisy(self) -> bool:
+        """Whether the matrices get noise."""
+        return bool(self.config.sigma or self.config.epsilon)
+
+    @property
     def symmetric(self) -> bool:
         """Whether what is sent is symmetric: without noise, or with the symmetric part of it."""
-        return self.config.noise == "symmetric" or not self.config.sigma
+        return self.config.noise == "symmetric" or not self.noisy
 
-    def merge(self, server: dict[str, Tree], senders: Cohort, new: Tensor) -> dict[str, Tree]:
-        """The table and its q-mean with this round's uploads [S, m, H, H]; the others' entries stay (stale)."""
+    def merge(self, server: dict[str, Tree], senders: Cohort, new: Tensor, literal: bool) -> dict[str, Tree]:
+        """The table and its q-mean with this round's uploads [S, m, H, H]; the others' entries stay (stale).
+
+        ``literal``: every line 14 starts from the old mean, so the last client's change is what remains.
+        """
         slot, place = torch.nonzero(senders.present, as_tuple=True)
         ids = senders.ids[slot, place]
         table, uploads, fresh = server["table"].clone(), server["uploads"].clone(), new[slot, place]
         uploads[slot, ids] += 1
-        change = server["q"][slot, ids].to(new.device)[:, None, None] * (fresh.double() - table[slot, ids].double())
+        q = server["q"][slot, ids].to(new.device)[:, None, None]
+        change = server["matrix"].new_zeros(new.shape)  # a place a client: the order of the sum is always the same
+        change[slot, place] = q * (fresh.double() - table[slot, ids].double())
         table[slot, ids] = fresh
-        if self.config.server_sum == "paper":  # every line 14 starts from the old mean: the last one is what remains
-            last = torch.stack([torch.nonzero(slot == s).max() for s in slot.unique()])
-            slot, change = slot[last], change[last]
-        matrix = server["matrix"].index_add(0, slot.to(new.device), change)
+        if literal:
+            change = change[torch.arange(len(change)), senders.sizes - 1][:, None]
+        matrix = server["matrix"] + change.sum(1)
         return server | {"table": table, "matrix": matrix, "uploads": uploads}
 
     def account(self, senders: Cohort, turn: Turn) -> None:
         """Enter the noised matrices: a record moves a client's matrix by an amount that depends on its size."""
-        c = self.config
-        for size in self.sizes.unique().tolist():
-            whose = [
-                ids[self.sizes[s, ids] == size] for s, ids in enumerate(map(senders.members, range(len(self.sizes))))
-            ]
-            if any(len(ids) for ids in whose):
-                sensitivity = matrix_sensitivity(c.mu, size, c.adjacency)
-                release = Release(
-                    what="the noised correlation matrix of a client's representations", unit="record",
-                    adjacency=c.adjacency, noise_multiplier=c.sigma / sensitivity, sensitivity=sensitivity,
-                    trust="none", released_by="client",
-                )  # fmt: skip
-                turn.release(release, Cohort.of(whose))
+        c, whose = self.config, {}
+        for slot, seed in enumerate(turn.seeds):
+            for client in senders.members(slot).tolist():
+                kind = int(self.sizes[slot, client]), self.sigma[seed]
+                whose.setdefault(kind, [[] for _ in turn.seeds])[slot].append(client)
+        for (size, sigma), clients in whose.items():
+            sensitivity = matrix_sensitivity(c.mu, size, c.adjacency)
+            release = Release(
+                what="the noised correlation matrix of a client's representations", unit="record",
+                adjacency=c.adjacency, noise_multiplier=sigma / sensitivity, sensitivity=sensitivity, trust="none",
+                released_by="client",
+            )  # fmt: skip
+            turn.release(release, Cohort.of([torch.tensor(ids, dtype=torch.long) for ids in clients]))
 
     # --- a client
 
     @torch.no_grad()
     def upload_matrix(self, local: Local) -> Reply:
-        """Algorithm 2, DP-CalR: the mean of z z^T over all of a client's samples and V views, clipped, plus noise."""
-        c = self.config
-        rngs, longest = local.streams("matrix views"), int(local.data.sizes.max())
-        total = clipped = 0.0
-        for start in range(0, longest, SAMPLES):
-            columns = slice(start, min(start + SAMPLES, longest))
-            x, weight = self.views.some(local.data, columns, rngs, c.matrix_views)  # [R, n, V, ...], [R, n]
-            z = self.represent(local, x.flatten(1, 2)).unflatten(1, x.shape[1:3])
-            w = weight[:, :, None, None]
-            clipped = clipped + ((z.square().sum(-1, keepdim=True) > c.mu) * w).sum((1, 2, 3))
-            z = norm_clip(z, c.mu) * w  # line 5; padded rows count nothing
-            z = z.flatten(1, 2)
-            total = total + z.mT @ z  # line 6
-        shown = local.data.sizes.to(total) * c.matrix_views
+        """Algorithm 2, DP-CalR: the mean of z z^T over all of a client's samples and V views, clipped, plus noise.
+
+        Memory: the views of ``SAMPLES`` samples of each of ``local.chunk`` clients. Raises: Diverged.
+        """
+        c, sizes, rngs = self.config, local.data.sizes, local.streams("matrix views")
+        like, width = next(iter(local.inbox["theta"].values())), self.encoder.width
+        total, clipped = like.new_zeros(len(sizes), width, width), like.new_zeros(len(sizes))
+        longest_first = torch.argsort(sizes, descending=True, stable=True)
+        for start in range(0, int(sizes.max()), SAMPLES):
+            left = longest_first[sizes[longest_first] > start]
+            for rows in left.split(local.chunk or len(left)):
+                columns = slice(start, min(start + SAMPLES, int(sizes[rows[0]])))
+                data = Rows(local.data.samples, local.data.table[rows], sizes[rows])
+                x, weight = self.views.some(data, columns, [rngs[r] for r in rows], c.matrix_views)  # [r, n, V, ...]
+                theta, here = tree_map(lambda p, rows=rows: p[rows], local.inbox["theta"]), rows.to(like.device)
+                z = self.represent(theta, x.flatten(1, 2), local.how).unflatten(1, x.shape[1:3])
+                w = weight[:, :, None, None]
+                clipped[here] += ((z.square().sum(-1, keepdim=True) > c.mu) * w).sum((1, 2, 3))
+                z = torch.where(w > 0, norm_clip(z, c.mu), 0.0).flatten(1, 2)  # line 5; padded rows count nothing
+                total[here] += z.mT @ z  # line 6
+        shown = sizes.to(total) * c.matrix_views
         matrix = total / shown[:, None, None]
-        if c.sigma:  # line 8
-            noise = torch.stack([randomness.normal(matrix.shape[1:], rng, matrix) for rng in self.noise(local)])
-            matrix = matrix + c.sigma * noise
+        if not bool(matrix.isfinite().all()):
+            raise Diverged("a client's representations are no longer finite (a smaller step size lr may help)")
+        if self.noisy:  # line 8
+            sigma = torch.tensor([self.sigma[s] for s in local.seeds], dtype=matrix.dtype, device=matrix.device)
+            noise = [randomness.normal(matrix.shape[1:], rng, matrix) for rng in local.noise_streams("matrix noise")]
+            matrix = matrix + sigma[:, None, None] * torch.stack(noise)
         if self.symmetric:  # free: the loss sees the symmetric part only
             matrix = (matrix + matrix.mT) / 2
         state = {"matrix": matrix, "q": local.state["q"]}
         trace = {"clipped": clipped / shown, "matrix_norm": matrix.flatten(1).norm(dim=1)}
         return Reply(upload={"matrix": matrix}, state=state, trace=trace)
 
-    def noise(self, local: Local):
-        """The generators of each client's own noise."""
-        return local.noise_streams("matrix noise")
-
     def beside(self, local: Local) -> dict[str, Tree]:
-        """alpha_j [R] and the others' mean matrix [R, H, H], its own noisy upload taken out exactly; both frozen."""
+        """alpha_j [R] and the others' mean matrix [R, H, H], its own noisy upload taken out; both frozen."""
         if "matrix" not in local.inbox:
             return {}
         q = local.state["q"]
@@ -299,8 +322,6 @@ def algorithm(method: str, problem: PretrainingProblem, settings: Mapping[str, A
         return Untrained(config, encoder, views, method)
     if method == "centralized-sc":  # as many updates as one client makes
         config = replace(config, cohort=0, batch_size=config.batch_size * problem.settings.clients)
-    if method == "fedsc":
-        config = config.with_noise(min(int(p.sizes.min()) for p in problem.partitions))
     return FedSC(config, encoder, views, method, shares=method == "fedsc", silent=method == "local-sc")
 
 
@@ -323,6 +344,8 @@ def run_on(
         1, config.rounds if isinstance(running, Untrained) else settings["evaluate_every"] or config.rounds // 5
     )
     options.setdefault("every", every)
+    if images.x.device.type == "cuda" and images.encoder.size > LARGE:
+        options.setdefault("how", "loop")  # one client fills the card, and all at once would not fit it
     return Rounds(
         running, images.federation(pooled=method == "centralized-sc"), config.rounds, seeds=seeds,
         evaluate=images.evaluation(mu, raw=method == "raw-pixels"), delta=settings["delta"], **options,

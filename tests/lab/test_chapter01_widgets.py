@@ -35,7 +35,7 @@ def psd(width, seed=0):
 
 
 MATRICES = {width: psd(width) for width in (8, 64)}
-DRAW = widgets.draw_noise(MATRICES)
+DRAW = widgets.noise_drawer(MATRICES)
 
 
 @pytest.fixture
@@ -250,7 +250,7 @@ def test_recorded_spectra_are_the_runs(recorded):
 
 
 def test_spectrum_picture(axes, recorded):
-    draw = widgets.draw_spectrum(recorded)
+    draw = widgets.spectrum_drawer(recorded)
     sentence, one = draw(axes, method="fedavg-sc", round=3), recorded["fedavg-sc"]
     assert [bar.get_height() for bar in axes[0].patches] == pytest.approx(list(one.values[1]))
     found = drawn(axes[1])
@@ -285,7 +285,7 @@ def test_sweeps(monkeypatch, recorded):
         {"CIFAR-10, ε 3": {"epsilon": 3.0, "size": 5000, "uploads": 50}},
     )  # fmt: skip
     spectrum = Explorer(
-        widgets.draw_spectrum(recorded), (1, 2, (9.5, 3.6)), None,
+        widgets.spectrum_drawer(recorded), (1, 2, (9.5, 3.6)), None,
         {"method": choice("method", widgets.METHODS, "fedsc"), "round": slider("t  round", 0, 4, 2, 4)}, None,
     )  # fmt: skip
     for explorer, settings in ((pair, 13), (noise, 11), (spectrum, 6)):
@@ -325,17 +325,17 @@ def noised(changes):
         *((noised({"size": v}), "size") for v in (0.0, None, math.inf)),
         *((noised({"uploads": v}), "uploads") for v in (0.0, "x")),
         *((noised({"width": v}), "width") for v in (7, "x", None)),
-        (lambda *_: widgets.draw_noise({}), "matrices"),
-        (lambda *_: widgets.draw_noise(None), "matrices"),
-        (lambda *_: widgets.draw_noise({4: psd(5)}), "matrices, H = 4"),
-        (lambda *_: widgets.draw_noise({2: torch.full((2, 2), math.nan)}), "matrices, H = 2"),
+        (lambda *_: widgets.noise_drawer({}), "matrices"),
+        (lambda *_: widgets.noise_drawer(None), "matrices"),
+        (lambda *_: widgets.noise_drawer({4: psd(5)}), "matrices, H = 4"),
+        (lambda *_: widgets.noise_drawer({2: torch.full((2, 2), math.nan)}), "matrices, H = 2"),
         (lambda *_: widgets.client_matrices(0), "rounds"),
         (lambda *_: widgets.record_spectra(0), "rounds"),
         (lambda *_: widgets.record_spectra(5, 0, 2), "rounds"),
         (lambda *_: widgets.record_spectra(5, 0, 0), "every"),
         (lambda *_: widgets.record_spectra(5, -1, 5), "seeds?"),
-        (lambda *_: widgets.draw_spectrum({}), "recorded"),
-        (lambda *_: widgets.draw_spectrum({"fedsc": 1}), "recorded"),
+        (lambda *_: widgets.spectrum_drawer({}), "recorded"),
+        (lambda *_: widgets.spectrum_drawer({"fedsc": 1}), "recorded"),
     ],
 )  # fmt: skip
 def test_nonsense_is_named(axes, three, call, name):
@@ -344,7 +344,7 @@ def test_nonsense_is_named(axes, three, call, name):
 
 
 def test_nonsense_of_the_spectrum(axes, recorded):
-    draw = widgets.draw_spectrum(recorded)
+    draw = widgets.spectrum_drawer(recorded)
     for values, name in (({"method": "x"}, "method"), ({"round": 5}, "round"), ({"round": -1}, "round")):
         with pytest.raises((TypeError, ValueError), match=rf"^{name}.*: got"):
             draw(axes, **({"method": "fedsc", "round": 0} | values))
