@@ -3,7 +3,7 @@
 from fedbook.data.catalogue import load, names
 from fedbook.data.errors import BrokenFile, DataNotFound, FetchFailed
 from fedbook.data.imagenet import imagenet_folder
-from fedbook.data.images import Images, cifar10, digits, emnist, fashion_mnist, femnist, mnist
+from fedbook.data.images import Images, cifar10, cifar100, digits, emnist, fashion_mnist, femnist, mnist, svhn
 from fedbook.data.mimic import mimic3
 from fedbook.data.mimic_benchmark import mimic3_from_benchmark
 from fedbook.data.modelnet import modelnet10
@@ -21,6 +21,7 @@ __all__ = [
     "Taxonomy",
     "breast_cancer",
     "cifar10",
+    "cifar100",
     "digits",
     "emnist",
     "fashion_mnist",
@@ -33,6 +34,7 @@ __all__ = [
     "modelnet10",
     "names",
     "solids",
+    "svhn",
     "time_series",
     "wordnet_embedding",
     "wordnet_mammals",
