@@ -18,8 +18,7 @@ from torch import Tensor
 from fedbook import arguments
 from fedbook.lab.chapter01_descent import Problem, Run, draw_views, matrices_of, run
 from fedbook.lab.chapter01_floor import NoiseFloor, Terms, batch_bias_norms, jacobi, jacobi_of_steps, noise_by_clients
-from fedbook.lab.chapter03_figures import plain_log
-from fedbook.lab.chapter03_sphere import panels, several
+from fedbook.lab.panels import panels, plain_log, several
 from fedbook.lab.style import PALETTE, series
 from fedbook.learning.contrast import bank_objective
 from fedbook.randomness import stream

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from fedbook import arguments
 from fedbook.experiment import own_settings
 from fedbook.lab.chapter01_widgets import DELTA, MU, digits, settings_of
-from fedbook.lab.chapter03_sphere import panels
+from fedbook.lab.panels import panels
 from fedbook.lab.style import series
 from fedbook.learning.encoders import Encoder, encoder, predictor
 from fedbook.learning.neighbours import knn_predict

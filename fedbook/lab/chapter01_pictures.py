@@ -16,7 +16,7 @@ from torch import Tensor
 from fedbook import arguments, data
 from fedbook.experiment import own_settings
 from fedbook.federation.loop import Rounds
-from fedbook.lab.chapter03_sphere import panels, several
+from fedbook.lab.panels import panels, several
 from fedbook.lab.style import series
 from fedbook.learning.augmentation import AUGMENTATIONS
 from fedbook.learning.contrast import bank_objective, norm_clip

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedbook import arguments
 from fedbook.lab.chapter01_paper import NAMES
-from fedbook.lab.chapter03_sphere import panels
+from fedbook.lab.panels import panels
 from fedbook.lab.results import curve
 from fedbook.lab.style import PALETTE, series
 from fedbook.learning.intervals import Interval, mean_interval, paired_difference

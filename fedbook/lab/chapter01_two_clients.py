@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from fedbook import arguments
-from fedbook.lab.chapter03_sphere import panels
+from fedbook.lab.panels import panels
 from fedbook.lab.style import PALETTE, series
 from fedbook.randomness import stream
 

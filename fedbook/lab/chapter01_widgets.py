@@ -20,7 +20,7 @@ from torch import Tensor
 from fedbook import arguments
 from fedbook.experiment import own_settings, plan
 from fedbook.lab.chapter01_paper import SIZE, TABLE_6
-from fedbook.lab.chapter03_sphere import panels
+from fedbook.lab.panels import panels
 from fedbook.lab.style import series
 from fedbook.learning.contrast import correlation, effective_rank, norm_clip
 from fedbook.learning.encoders import encoder

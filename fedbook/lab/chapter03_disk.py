@@ -18,8 +18,8 @@ from torch import Tensor
 
 from fedbook import arguments
 from fedbook.geometry import Hyperboloid
-from fedbook.lab.chapter03_sphere import panels, several
 from fedbook.lab.chapter03_theory import ambient_noise, in_basis
+from fedbook.lab.panels import panels, several
 from fedbook.lab.style import PALETTE, series
 from fedbook.learning.embedding import to_disk
 from fedbook.randomness import normal, stream

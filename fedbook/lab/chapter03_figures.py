@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 
 import torch
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from torch import Tensor
 
 from fedbook import arguments
 from fedbook.geometry import SPD
 from fedbook.lab.chapter03_disk import draw_hyperbolic_noise, draw_poincare
-from fedbook.lab.chapter03_sphere import draw_sphere_geometry, draw_tangent_noise, draw_transport, panels, several
+from fedbook.lab.chapter03_sphere import draw_sphere_geometry, draw_tangent_noise, draw_transport
+from fedbook.lab.panels import panels, plain_log, several
 from fedbook.lab.style import PALETTE, series
 from fedbook.privacy.gaussian import calibrate
 from fedbook.privacy.participation import TABLE_1, run_guarantee
@@ -199,13 +198,3 @@ def draw_bounds(ax: Axes, rows: Mapping[str, tuple[float, float, Any]]) -> str:
     ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
     told = f"broken: {', '.join(above)}" if above else "none is broken"
     return f"{len(rows)} inequalities measured, {told}; the measured side is at most {worst:.3g} times the right side."
-
-
-def plain_log(axis: Axis) -> None:
-    """A logarithmic axis with plain numbers on it, also between the powers of ten where there are few."""
-    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
-    low, high = sorted(axis.get_view_interval())
-    between = next(subs for most, subs in ((60, (1, 2, 5)), (3000, (1, 3)), (math.inf, (1,))) if high < most * low)
-    axis.set_major_locator(LogLocator(subs=between))
-    axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
-    axis.set_minor_formatter(NullFormatter())

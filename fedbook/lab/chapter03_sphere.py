@@ -7,7 +7,6 @@ axes hide nothing and took 150 to 450 ms a redraw, too long for a slider.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from fedbook import arguments
 from fedbook.geometry import Sphere
+from fedbook.lab.panels import panels
 from fedbook.lab.style import PALETTE
 from fedbook.randomness import normal, stream
 
@@ -220,18 +220,3 @@ def draw_tangent_noise(axes: Any, *, std: float = 0.3, draws: int = 400, seed: i
         f"{draws} draws of standard deviation {std:g}: their mean square length is {square:.3f} (d std^2 = "
         f"{2 * std**2:.3f}), {far:.0%} lie within 2 std (86% in the plane); Exp keeps every distance from x."
     )
-
-
-def panels(axes: Any, count: int) -> list[Axes]:
-    """``count`` axes as a list. Raises: ValueError."""
-    found = list(np.atleast_1d(axes).ravel())
-    if len(found) != count or not all(isinstance(ax, Axes) for ax in found):
-        raise arguments.wrong(ValueError, "axes", axes, f"{count} axes")
-    return found
-
-
-def several(name: str, values: Any) -> Mapping[str, Any]:
-    """``values`` if it maps at least one label. Raises: TypeError."""
-    if not isinstance(values, Mapping) or not values:
-        raise arguments.wrong(TypeError, name, values, "a mapping from a label, at least one")
-    return values

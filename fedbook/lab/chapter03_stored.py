@@ -16,8 +16,7 @@ from torch import Tensor
 
 from fedbook import arguments
 from fedbook.lab.chapter03_descent import noise_floor
-from fedbook.lab.chapter03_figures import plain_log
-from fedbook.lab.chapter03_sphere import several
+from fedbook.lab.panels import plain_log, several
 from fedbook.lab.results import curve
 from fedbook.lab.style import band, series
 from fedbook.learning.manifold_problems import ManifoldProblem

@@ -19,10 +19,10 @@ from fedbook import arguments
 from fedbook.experiment import plan
 from fedbook.geometry import Hyperboloid, Manifold, Sphere, frechet_mean, tangent_mean
 from fedbook.lab.chapter03_disk import arcs, disk
-from fedbook.lab.chapter03_figures import plain_log
-from fedbook.lab.chapter03_sphere import View, panels, place
+from fedbook.lab.chapter03_sphere import View, place
 from fedbook.lab.chapter03_stored import METRICS, WORDS, eigenvector_floor
 from fedbook.lab.chapter03_theory import clipped
+from fedbook.lab.panels import panels, plain_log
 from fedbook.lab.style import PALETTE, series
 from fedbook.learning.embedding import to_disk
 from fedbook.learning.manifold_problems import ManifoldProblem, ManifoldSettings, manifold_problem

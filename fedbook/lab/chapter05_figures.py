@@ -20,8 +20,6 @@ from torch import Tensor
 from fedbook import arguments
 from fedbook.compression import Compressor, Hexagonal, RandomK, TopK, UniformScalar
 from fedbook.compression.hexagonal import G2, cell_area
-from fedbook.lab.chapter03_figures import plain_log
-from fedbook.lab.chapter03_sphere import panels
 from fedbook.lab.chapter05_floor_figures import draw_floor_steps, draw_floors, draw_growth, draw_schedules, draw_terms
 from fedbook.lab.chapter05_pictures import (
     alone_and_together,
@@ -33,6 +31,7 @@ from fedbook.lab.chapter05_pictures import (
     staleness,
 )
 from fedbook.lab.chapter05_quantisers import DISC
+from fedbook.lab.panels import panels, plain_log
 from fedbook.lab.style import PALETTE, series
 from fedbook.randomness import normal, stream
 

@@ -15,8 +15,8 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.lab.chapter03_sphere import panels, several
 from fedbook.lab.chapter05_descent import Bound
+from fedbook.lab.panels import panels, several
 from fedbook.lab.style import series
 
 GRADIENT = r"$\|\nabla F\|^2$"

@@ -12,9 +12,8 @@ from matplotlib.axes import Axes
 from fedbook import arguments
 from fedbook.compression.accounts import MB, TimeModel, bits_per_round
 from fedbook.federation.loop import Rounds
-from fedbook.lab.chapter03_figures import plain_log
-from fedbook.lab.chapter03_sphere import panels
 from fedbook.lab.chapter05_paper import PARTIES, SETTINGS, STEP_S, TABLE_5, rounds_of_table_5
+from fedbook.lab.panels import panels, plain_log
 from fedbook.lab.style import PALETTE, band, series
 from fedbook.learning.vertical import VerticalProblem, VerticalSettings, vertical_problem
 from fedbook.papers.cvfl import CVFL, EXACT, Config

@@ -19,7 +19,7 @@ from torch.func import vmap
 from fedbook import arguments
 from fedbook.federation import Rounds
 from fedbook.federation.tree import Tree, leaves
-from fedbook.lab.chapter03_sphere import panels, several
+from fedbook.lab.panels import panels, several
 from fedbook.lab.style import PALETTE, series
 from fedbook.learning.towers import fusion
 from fedbook.learning.vertical import VerticalProblem

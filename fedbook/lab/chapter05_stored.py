@@ -18,8 +18,7 @@ from torch import Tensor
 
 from fedbook import arguments
 from fedbook.compression.accounts import MB
-from fedbook.lab.chapter03_figures import plain_log
-from fedbook.lab.chapter03_sphere import panels
+from fedbook.lab.panels import panels, plain_log
 from fedbook.lab.results import curve
 from fedbook.lab.style import band, series
 from fedbook.papers.cvfl import COMPRESSORS, EXACT

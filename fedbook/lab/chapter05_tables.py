@@ -15,7 +15,6 @@ from torch import Tensor
 
 from fedbook import arguments
 from fedbook.compression.accounts import TimeModel, bits_per_round
-from fedbook.lab.chapter03_sphere import several
 from fedbook.lab.chapter05_paper import SETTINGS, STEP_S, TABLE_5, TABLE_D1, TABLES
 from fedbook.lab.chapter05_pictures import one_round
 from fedbook.lab.chapter05_stored import (
@@ -31,6 +30,7 @@ from fedbook.lab.chapter05_stored import (
     saving,
     setting,
 )
+from fedbook.lab.panels import several
 from fedbook.lab.results import rounds_to_reach
 from fedbook.lab.style import series
 from fedbook.learning.vertical import VerticalProblem

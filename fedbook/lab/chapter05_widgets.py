@@ -20,7 +20,7 @@ from fedbook.compression import HEADER_BYTES, Hexagonal, TopK, UniformScalar
 from fedbook.compression.accounts import FLOAT_BITS, index_bits
 from fedbook.compression.hexagonal import codebook
 from fedbook.compression.wire import unpack
-from fedbook.lab.chapter03_sphere import panels
+from fedbook.lab.panels import panels
 from fedbook.lab.style import PALETTE, series
 from fedbook.randomness import stream
 
