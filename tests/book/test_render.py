@@ -216,7 +216,7 @@ def test_build_runs_renders_and_reports(mini, tmp_path):
 
 def test_chapters_that_are_not_written_are_refused(tmp_path):
     with pytest.raises(ValueError, match="not yet written"):
-        build("quick", ["fedsc"], tmp_path)
+        build("quick", ["hetero_ssfl"], tmp_path)
     with pytest.raises(ValueError, match="fedprox"):
         build("quick", ["fedprox"], tmp_path)
 

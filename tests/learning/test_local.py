@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedbook.federation import Rows, tree_map
-from fedbook.learning.benchmark import MODELS, TOWERS, sizes
+from fedbook.learning.benchmark import ENCODERS, MODELS, TOWERS, sizes
 from fedbook.learning.local import Batches, choose, epochs, local_steps, sgd
 from fedbook.learning.models import cross_entropy, model, stack
 from fedbook.partition import Partition
@@ -166,7 +166,7 @@ def test_the_committed_choice_is_never_much_slower_than_the_better_way():
         chosen = row["ms"]["loop" if how == "loop" else f"vmap {chunk}"]
         assert chosen * 0.9 <= min(ms for way, ms in row["ms"].items() if way != "modules"), row
     assert {(r["kind"], r["clients"]) for r in table["measured"]["cpu"]["rows"]} == {
-        (kind, clients) for kind in (*MODELS, *TOWERS) for clients in sizes(kind)
+        (kind, clients) for kind in (*MODELS, *TOWERS, *ENCODERS) for clients in sizes(kind)
     }
 
 
