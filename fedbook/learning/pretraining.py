@@ -249,7 +249,10 @@ def pretraining_problem(
     if 0 < settings.judged_samples < len(y):
         seen = few_rows(y, settings.judged_samples)
     seen = seen.to(device)
-    seen_bank = views.make_bank(x[seen], JUDGED_VIEWS, "judged views") if bank is None else bank[seen]
+    if bank is None:
+        seen_bank = views.make_bank(x[seen], JUDGED_VIEWS, "judged views")
+    else:
+        seen_bank = bank if len(seen) == len(y) else bank[seen]  # no second copy of the whole bank
     return PretrainingProblem(
         name=name, settings=settings, x=x, y=y.to(device), test_x=test_x, test_y=test_y.to(device),
         classes=tuple(images.classes), partitions=splits, encoder=net, views=views, bank=bank, seen=seen,
