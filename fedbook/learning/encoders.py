@@ -1,8 +1,8 @@
 """Encoders of self-supervised learning: a backbone makes features, a projector the representation the loss sees.
 
-Nothing here keeps a state or mixes the rows of a batch (no batch normalisation): the representation is a function of
-one sample. The identities of the correlation matrices, (1), (4) and (6) of the paper, and the sensitivity of a client's
-matrix to one of its samples hold only then.
+Backbones never mix the rows of a batch (no batch normalisation): features are a function of one sample. So are the
+representations, unless the projector is "batch_norm" and in training. The identities of FedSC's correlation matrices
+and the sensitivity of a client's matrix to one of its samples hold only without it; BYOL's kin need it (chapter 2).
 
 Source: Jing, Yu, Zhang and Zhang, FedSC (2024), section 3; widths and projector as in its authors' scripts.
 """
@@ -21,6 +21,7 @@ from torch.func import functional_call
 
 from fedbook import arguments
 from fedbook.learning.fixup import resnet20, resnet50
+from fedbook.learning.heads import NormalisedHead, in_batch
 from fedbook.learning.models import Network
 from fedbook.learning.residual import resnet18
 
@@ -62,6 +63,21 @@ class Encoder(Network):
         arguments.tensor("h", h, shape=(None, self.feature_width), kind="float", finite=False)
         return functional_call(self.module[1], _own(parameters, PROJECTOR), (h,), strict=True)
 
+    def project_batch(
+        self, parameters: Mapping[str, Tensor], h: Tensor, weight: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """z [B, H] in training, and the batch's statistics by name ({} without batch normalisation).
+
+        Shapes: h [B, D], weight [B] (0: no sample). Raises: RuntimeError (parameters of the projector).
+        """
+        z, seen = in_batch(self.module[1], _own(parameters, PROJECTOR), h, weight)
+        return z, {PROJECTOR + name: value for name, value in seen.items()}
+
+    @property
+    def normalised(self) -> bool:
+        """Whether the projector has batch normalisation."""
+        return isinstance(self.module[1], NormalisedHead)
+
 
 def _own(parameters: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): p for name, p in parameters.items() if name.startswith(prefix)}
@@ -92,6 +108,19 @@ def _cnn(c: int, h: int, w: int) -> nn.Sequential:
     )  # fmt: skip
 
 
+def _cnn_for_small(*channels: int) -> Kind:
+    """3x3 convolutions, the first of stride 1, the others of stride 2, each with ReLU, and the mean over the places."""
+
+    def build(c: int, h: int, w: int) -> nn.Sequential:
+        layers, inward = [], c
+        for i, outward in enumerate(channels):
+            layers += [_started(nn.Conv2d(inward, outward, 3, stride=2 if i else 1, padding=1)), nn.ReLU()]
+            inward = outward
+        return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+    return Kind(build, channels[-1])
+
+
 def _fixup20(factor: int) -> Kind:
     return Kind(lambda c, h, w: resnet20(c, factor), 64 * factor)
 
@@ -100,6 +129,8 @@ ENCODERS = {
     "mlp": _dense(64),
     "mlp256": _dense(256),
     "cnn": Kind(_cnn, 128, 7),
+    "cnn_s": _cnn_for_small(16, 32, 48),
+    "cnn_m": _cnn_for_small(32, 64, 96),
     "resnet18": Kind(lambda c, h, w: resnet18(c, h, w, 1)[:-1], 512),
     "fixup_resnet20": _fixup20(1),
     "fixup_resnet20_x2": _fixup20(2),
@@ -109,6 +140,7 @@ ENCODERS = {
 }
 PROJECTORS = {
     "mlp": lambda features, width: _two_layers(features, 2 * width, width),
+    "batch_norm": lambda features, width: _normalised(features, 2 * width, width),
     "linear": lambda features, width: _started(nn.Linear(features, width), 1.0),
     "none": lambda features, width: nn.Identity(),
 }
@@ -128,8 +160,8 @@ def encoder(name: str, shape: Sequence[int], width: int, projector: str = "mlp")
     * fixup_resnet50: the same with bottlenecks, for small images. 3x32x32: D 2,048, 23,447,345, 2.6 GFLOP.
     * resnet18: group normalisation. 3x32x32: D 512, 11,168,832, 1.1 GFLOP.
 
-    Projectors: "mlp" (D - 2H - H with one ReLU; 512-1024-512: 1,050,112), "linear" (D - H), "none" (z is h, so H
-    must be D).
+    Projectors: "mlp" (D - 2H - H with one ReLU; 512-1024-512: 1,050,112), "batch_norm" (the same with batch
+    normalisation before the ReLU), "linear" (D - H), "none" (z is h, so H must be D).
     Shapes: ``shape`` = (C, H, W) of one image. Raises: TypeError, ValueError (also: images too small for the backbone).
     """
     kind = ENCODERS[arguments.one_of("encoder", name, ENCODERS)]
@@ -151,19 +183,25 @@ def encoder(name: str, shape: Sequence[int], width: int, projector: str = "mlp")
         return Encoder(f"encoder {name}", build(), build, (c, h, w), width, kind.features)
 
 
-def predictor(width: int, hidden: int) -> Network:
-    """The predictor of BYOL and its kin: H - hidden - H with one ReLU, without the usual batch normalisation.
+def predictor(width: int, hidden: int, normalised: bool = False) -> Network:
+    """The predictor of BYOL and its kin: H - hidden - H with one ReLU; ``normalised``: with batch normalisation.
 
-    With that, a prediction would depend on the other samples of its batch. 512-1024-512 has 1,050,112 parameters.
+    With that, a prediction in training depends on the other samples of its batch. 512-1024-512 has 1,050,112
+    parameters (4,096 more with normalisation, half of them running statistics).
     Shapes: [B, H] to [B, H]. Raises: TypeError, ValueError.
     """
     width, hidden = arguments.integer("width", width, 1), arguments.integer("hidden", hidden, 1)
+    layers = _normalised if arguments.flag("normalised", normalised) else _two_layers
 
-    def build() -> nn.Sequential:
-        return _two_layers(width, hidden, width)
+    def build() -> nn.Module:
+        return layers(width, hidden, width)
 
     with torch.random.fork_rng(devices=[]):
         return Network("predictor", build(), build)
+
+
+def _normalised(inward: int, hidden: int, outward: int) -> NormalisedHead:
+    return NormalisedHead(_started(nn.Linear(inward, hidden)), _started(nn.Linear(hidden, outward), 1.0))
 
 
 def _two_layers(inward: int, hidden: int, outward: int) -> nn.Sequential:

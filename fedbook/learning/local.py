@@ -205,6 +205,7 @@ def sgd(
     weight_decay: float = 0.0,
     sam_radius: float = 0.0,
     max_norm: float = math.inf,
+    keep: float | None = None,
 ) -> Step:
     """A step of stochastic gradient descent on ``carry = {"theta": parameters[, "velocity", "fixed"]}``.
 
@@ -213,6 +214,8 @@ def sgd(
     joined with theta for the loss). ``sam_radius`` q > 0 is sharpness-aware minimisation: the gradient is
     taken at theta + q g / |g| on the same batch, one norm over all of theta; g = 0 moves nothing.
     ``max_norm``: a client's gradient that is longer, over all of theta, is shortened to it (inf: never).
+    ``keep``: the loss returns a pair, the value and entries of theta as its batch had them, which are statistics and no
+    parameters: they become keep * old + (1 - keep) * the batch's, without decay or momentum.
     Raises: TypeError, ValueError. Source (SAM): DP2-FedSAM, equations (11) and (12).
     """
     lr = arguments.real("lr", lr, 0.0)
@@ -220,22 +223,37 @@ def sgd(
     weight_decay = arguments.real("weight_decay", weight_decay, 0.0)
     sam_radius = arguments.real("sam_radius", sam_radius, 0.0)
     max_norm = arguments.real("max_norm", max_norm, above=0.0, infinite=True)
+    if keep is not None:
+        keep = arguments.real("keep", keep, 0.0, 1.0)
+        if sam_radius:
+            raise arguments.wrong(ValueError, "keep", keep, "None with sam_radius: a step would count two batches")
 
     def direction(carry: Tree, batch: Mapping[str, Tensor]) -> tuple[Tree, Tensor]:
         def objective(theta: Tree) -> Tensor:
             return loss({**carry["fixed"], **theta} if "fixed" in carry else theta, batch)
 
-        gradient, value = grad_and_value(objective)(carry["theta"])
+        if keep is None:
+            gradient, value = grad_and_value(objective)(carry["theta"])
+        else:
+            gradient, (value, seen) = grad_and_value(objective, has_aux=True)(carry["theta"])
         if sam_radius:
             gradient = grad(objective)(sam_point(carry["theta"], gradient, sam_radius))
         if not math.isinf(max_norm):
             square = sum(g.square().sum() for _, g in leaves(gradient))
             factor = (max_norm / square.clamp(min=torch.finfo(square.dtype).tiny).sqrt()).clamp(max=1.0)
             gradient = tree_map(lambda g: g * factor, gradient)
-        return gradient, value
+        return (gradient if keep is None else {"gradient": gradient, "seen": seen}), value
 
-    def update(carry: Tree, grads: Tree) -> None:
-        tree_map(move, carry["theta"], grads, carry["velocity"] if momentum else grads)
+    def update(carry: Tree, found: Tree) -> None:
+        if keep is None:
+            tree_map(move, carry["theta"], found, carry["velocity"] if momentum else found)
+            return
+        seen, gradient = found["seen"], found["gradient"]
+        for name, p in carry["theta"].items():
+            if name in seen:
+                p.lerp_(seen[name], 1 - keep)
+            else:
+                move(p, gradient[name], carry["velocity"][name] if momentum else gradient[name])
 
     def move(p: Tensor, g: Tensor, v: Tensor) -> None:
         if weight_decay:

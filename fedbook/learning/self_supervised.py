@@ -28,7 +28,7 @@ from fedbook.learning.models import Parameters, stack
 from fedbook.learning.views import Views
 from fedbook.randomness import stream
 
-ViewLoss = Callable[[Mapping[str, Any], Tensor, Tensor], Tensor]  # (parameters, views [B, V, ...], weights [B])
+BatchLoss = Callable[[Mapping[str, Any], Mapping[str, Tensor]], Any]  # of parameters and a batch, as sgd takes it
 
 
 @dataclass(frozen=True)
@@ -185,6 +185,15 @@ class SelfSupervised:
         """A batch's loss; ``theta`` also holds what :meth:`beside` gave."""
         raise NotImplementedError
 
+    def loss(self, local: Local) -> tuple[BatchLoss, float | None]:
+        """The loss of a batch as the steps take it, and what they keep of running statistics (None: there are none)."""
+        count = 2 * self.config.pairs
+
+        def loss(parameters: Mapping[str, Any], batch: Mapping[str, Tensor]) -> Tensor:
+            return self.objective(parameters, *self.views.of(batch, count))
+
+        return loss, None
+
     def descend(
         self, local: Local, theta: Parameters, fixed: Mapping[str, Tree] | None = None, after: Callable | None = None
     ) -> tuple[dict[str, Tree], Tensor]:
@@ -193,14 +202,10 @@ class SelfSupervised:
         ``fixed``: further tensors [R, ...] for the loss, not trained. ``after(carry)`` runs after each step and may
         change ``carry["fixed"]`` in place (a moving target).
         """
-        c, count = self.config, 2 * self.config.pairs
+        c, (loss, keep) = self.config, self.loss(local)
         batches = self.plan_batches(local)
-        data, batches = self.views.batches(local.data, batches, local.streams("views"), count)
-
-        def loss(parameters: Mapping[str, Any], batch: Mapping[str, Tensor]) -> Tensor:
-            return self.objective(parameters, *self.views.of(batch, count))
-
-        step = sgd(loss, c.rate(local.t), c.momentum, c.weight_decay, max_norm=c.max_norm or math.inf)
+        data, batches = self.views.batches(local.data, batches, local.streams("views"), 2 * c.pairs)
+        step = sgd(loss, c.rate(local.t), c.momentum, c.weight_decay, max_norm=c.max_norm or math.inf, keep=keep)
         if after is not None:
             step = _and_then(step, after)
         carry: dict[str, Tree] = {"theta": theta}

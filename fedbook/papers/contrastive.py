@@ -27,10 +27,10 @@ from fedbook.federation.tree import Tree
 from fedbook.learning.encoders import Encoder, predictor
 from fedbook.learning.local import Batches, epochs
 from fedbook.learning.models import Parameters
+from fedbook.learning.online import only_predictor, with_predictor, without_predictor
 from fedbook.learning.self_supervised import SelfSupervised, Training
 from fedbook.learning.siamese import nt_xent, relation_loss
 from fedbook.learning.views import Views
-from fedbook.papers.fedbyol import only_predictor, with_predictor, without_predictor
 
 SAMPLES = 512  # of a client at a time for the dictionary
 

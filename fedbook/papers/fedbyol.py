@@ -23,13 +23,13 @@ from fedbook.federation.exchange import Local, Reply
 from fedbook.federation.loop import Turn
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, tree_map
-from fedbook.learning.encoders import Encoder, predictor
+from fedbook.learning.encoders import Encoder
+from fedbook.learning.heads import KEEP
 from fedbook.learning.models import Parameters
-from fedbook.learning.self_supervised import SelfSupervised, Training
-from fedbook.learning.siamese import byol_loss, simsiam_loss
+from fedbook.learning.online import PREDICTOR, Online, online, without_predictor
+from fedbook.learning.self_supervised import BatchLoss, SelfSupervised, Training
 from fedbook.learning.views import Views
 
-PREDICTOR = "predictor."  # what the names of its parameters start with; encoders pass over them
 NEVER = -2  # the last round of a client that never trained: not even the one before round 0
 
 
@@ -40,6 +40,7 @@ class Config(Training):
     ``target_decay`` (m): after each step the target becomes m target + (1 - m) online (0: a copy, 1: never changes).
     ``target``: "global", a client's target is the encoder that it receives; "local", it is the client's own from round
     to round (FedU and FedEMA always). ``loss``: "byol", or "simsiam", where the online encoder is its own target.
+    ``directions``: the "sum" of the two in which a pair of views is compared (BYOL), or their "mean", half of it.
     ``predictor_hidden``: hidden units of the predictor (0: twice its width). ``fedu_threshold``: FedU takes the global
     predictor where the divergence is below it (0: never again, infinite: always). ``fedema_tau`` (tau): the share of
     the own model at FedEMA's first mix (0: none).
@@ -48,6 +49,7 @@ class Config(Training):
     target_decay: float = 0.99
     target: str = "global"
     loss: str = "byol"
+    directions: str = "sum"
     predictor_hidden: int = 0
     fedu_threshold: float = 0.4
     fedema_tau: float = 0.7
@@ -57,24 +59,15 @@ class Config(Training):
         arguments.real("target_decay", self.target_decay, 0.0, 1.0)
         arguments.one_of("target", self.target, ("global", "local"))
         arguments.one_of("loss", self.loss, ("byol", "simsiam"))
+        arguments.one_of("directions", self.directions, ("sum", "mean"))
         arguments.integer("predictor_hidden", self.predictor_hidden, 0)
         arguments.real("fedu_threshold", self.fedu_threshold, 0.0, infinite=True)
         arguments.real("fedema_tau", self.fedema_tau, 0.0)
 
 
-def with_predictor(encoder: Parameters, predictor: Parameters) -> Parameters:
-    """One flat dictionary of both, the predictor's names with the prefix "predictor."."""
-    return encoder | {PREDICTOR + name: p for name, p in predictor.items()}
-
-
-def without_predictor(theta: Mapping[str, Tensor]) -> Parameters:
-    """The encoder's parameters of the flat dictionary."""
-    return {name: p for name, p in theta.items() if not name.startswith(PREDICTOR)}
-
-
-def only_predictor(theta: Mapping[str, Tensor]) -> Parameters:
-    """The predictor's parameters of the flat dictionary, under its own names."""
-    return {name.removeprefix(PREDICTOR): p for name, p in theta.items() if name.startswith(PREDICTOR)}
+def online_network(config: Config, encoder: Encoder) -> Online:
+    """The network that the settings name on an encoder."""
+    return online(encoder, config.predictor_hidden, config.loss, config.directions, config.precision)
 
 
 def divergence(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Tensor:
@@ -106,15 +99,15 @@ class FedBYOL(SelfSupervised):
 
     def __init__(self, config: Config, encoder: Encoder, views: Views, name: str = "fedavg-byol"):
         super().__init__(config, encoder, views, name)
-        self.predictor = predictor(encoder.width, config.predictor_hidden or 2 * encoder.width)
-        self.moving = config.loss == "byol"  # there is a separate target
+        self.net = online_network(config, encoder)
+        self.moving = self.net.moving
         self.keeps_target = self.moving and (self.own_target or config.target == "local")
 
     # --- the server
 
     def init(self, rng, dtype: torch.dtype) -> Parameters:
         """Fresh encoder and predictor."""
-        return with_predictor(self.encoder.init(rng, dtype), self.predictor.init(rng, dtype))
+        return self.net.init(rng, dtype)
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """theta^0, and room for what every client will keep."""
@@ -169,15 +162,15 @@ class FedBYOL(SelfSupervised):
             p.lerp_(theta[name], 1 - self.config.target_decay)
 
     def objective(self, theta: Mapping[str, Any], views: Tensor, weight: Tensor) -> Tensor:
-        """Both directions of the loss summed, the mean over samples and pairs of views."""
-        x = views.flatten(0, 1)
-        z = self.encode(theta, x)
-        target = self.encode(theta["target"], x) if self.moving else z
-        prediction = self.predictor.apply(only_predictor(theta), z)
-        # [B, V, H] each: view v is paired with view v + V
-        (p, p_other), (t, t_other) = (u.unflatten(0, views.shape[:2]).chunk(2, 1) for u in (prediction, target))
-        rows, compare = weight[:, None].expand(p.shape[:2]).flatten(), byol_loss if self.moving else simsiam_loss
-        return sum(compare(a.flatten(0, 1), b.flatten(0, 1), rows) for a, b in ((p, t_other), (p_other, t)))
+        """The loss on a batch."""
+        return self.net.objective(theta, views, weight)[0]
+
+    def loss(self, local: Local) -> tuple[BatchLoss, float | None]:
+        """With running statistics where heads are normalised."""
+        if not self.encoder.normalised:
+            return super().loss(local)
+        count = 2 * self.config.pairs
+        return lambda theta, batch: self.net.objective(theta, *self.views.of(batch, count)), KEEP
 
 
 class FedU(FedBYOL):

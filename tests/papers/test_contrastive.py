@@ -14,6 +14,7 @@ from fedbook.federation import FixedSize, Rounds, Rows, run, tree_map
 from fedbook.federation.cohort import Cohort
 from fedbook.federation.exchange import Exchange, Local
 from fedbook.learning.local import epochs
+from fedbook.learning.online import only_predictor, without_predictor
 from fedbook.learning.pretraining import PretrainingSettings, pretraining_problem
 from fedbook.papers import contrastive, fedbyol, fedsc
 from fedbook.papers.contrastive import METHODS, Config, FedX, FilledRows, filled_wire
@@ -84,8 +85,8 @@ class Net(nn.Module):
         self.head = algorithm.head.build().double() if isinstance(algorithm, FedX) else nn.Identity()
 
     def load(self, theta):
-        self.encoder.load_state_dict(fedbyol.without_predictor(theta))
-        self.head.load_state_dict(fedbyol.only_predictor(theta))
+        self.encoder.load_state_dict(without_predictor(theta))
+        self.head.load_state_dict(only_predictor(theta))
 
     def theta(self):
         names = {n: n.removeprefix("encoder.").replace("head.", "predictor.") for n, _ in self.named_parameters()}
@@ -225,7 +226,7 @@ def a_batch(rows=4, pairs=2):
     algorithm = FedX(replace(PLAIN, pairs=pairs), SMALL.encoder, SMALL.views)
     theta, world = (algorithm.init(stream(s, "init"), torch.float64) for s in (0, 1))
     views = SMALL.bank[: 2 * rows, : 2 * pairs]
-    return algorithm, theta | {"global": fedbyol.without_predictor(world)}, views
+    return algorithm, theta | {"global": without_predictor(world)}, views
 
 
 def test_fedx_does_not_count_filling_rows():
@@ -241,7 +242,7 @@ def test_fedx_with_the_trained_encoder_as_global_and_no_head_has_both_parts_equa
     """h = identity and f_g = f: the global terms are the local ones, so the loss is twice them."""
     algorithm, theta, views = a_batch(pairs=1)
     algorithm.head = type("Identity", (), {"apply": staticmethod(lambda parameters, z: z)})
-    theta["global"] = fedbyol.without_predictor(theta)
+    theta["global"] = without_predictor(theta)
     z = algorithm.encoder.apply(theta, views.flatten(0, 1)).unflatten(0, views.shape[:2])
     a, b, r = z[0::2, 0], z[0::2, 1], z[1::2, 0]
     local = nt_xent_by_hand(a, b, 0.3) + relation_by_hand(a, b, r, 0.3)

@@ -10,8 +10,9 @@ from torch.nn.functional import normalize
 
 from fedbook.federation import FixedSize, Rounds, Rows, run, tree_map
 from fedbook.learning.local import epochs
+from fedbook.learning.online import PREDICTOR, only_predictor, without_predictor
 from fedbook.learning.pretraining import PretrainingSettings, pretraining_problem
-from fedbook.papers.fedbyol import METHODS, PREDICTOR, Config, FedBYOL, divergence, only_predictor, without_predictor
+from fedbook.papers.fedbyol import METHODS, Config, FedBYOL, divergence
 from fedbook.randomness import stream
 
 PLAIN = Config(
@@ -63,7 +64,7 @@ def views_by_hand(config, data, k, t, seed=0):
 class Net(nn.Module):
     def __init__(self, algorithm):
         super().__init__()
-        self.encoder, self.predictor = algorithm.encoder.build().double(), algorithm.predictor.build().double()
+        self.encoder, self.predictor = algorithm.encoder.build().double(), algorithm.net.predictor.build().double()
 
     def load(self, theta):
         self.encoder.load_state_dict(without_predictor(theta))
@@ -105,7 +106,7 @@ def by_hand(method, config, data=SMALL, seed=0):
     clients, rng = data.settings.clients, stream(seed, "init")
     algorithm = METHODS[method](config, data.encoder, data.views, method)
     net, received = Net(algorithm), Net(algorithm)
-    first = data.encoder.init(rng, torch.float64), algorithm.predictor.init(rng, torch.float64)
+    first = data.encoder.init(rng, torch.float64), algorithm.net.predictor.init(rng, torch.float64)
     theta = first[0] | {PREDICTOR + n: p for n, p in first[1].items()}
     own, targets, last, strength, events = {}, {}, {}, {}, []
     sizes = data.federation().sizes[0].double()
@@ -376,8 +377,8 @@ def test_a_resumed_run_is_the_whole_run(method, tmp_path):
 @pytest.mark.parametrize("method", METHODS)
 def test_what_crosses_is_encoder_and_predictor(method):
     rounds = trained(method, replace(LOCAL, rounds=2))
-    numbers = rounds.algorithm.encoder.size + rounds.algorithm.predictor.size
-    assert rounds.algorithm.predictor.size == (8 * 12 + 12) + (12 * 8 + 8)
+    numbers = rounds.algorithm.encoder.size + rounds.algorithm.net.predictor.size
+    assert rounds.algorithm.net.predictor.size == (8 * 12 + 12) + (12 * 8 + 8)
     for record in rounds.history:
         assert record.bytes_up == record.bytes_down == [3 * 8 * numbers]
     assert rounds.privacy[0].report(1e-5)["epsilon"] is None  # in clear
@@ -385,7 +386,7 @@ def test_what_crosses_is_encoder_and_predictor(method):
 
 def test_without_a_hidden_width_the_predictor_has_twice_its_own():
     algorithm = FedBYOL(replace(PLAIN, predictor_hidden=0), SMALL.encoder, SMALL.views)
-    assert algorithm.predictor.size == (8 * 16 + 16) + (16 * 8 + 8)
+    assert algorithm.net.predictor.size == (8 * 16 + 16) + (16 * 8 + 8)
 
 
 def test_divergence_of_kernels_by_hand():

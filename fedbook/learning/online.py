@@ -1,0 +1,125 @@
+"""The online network of BYOL and SimSiam, encoder and predictor, and their loss on the views of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedbook.learning.encoders import Encoder, predictor
+from fedbook.learning.heads import in_batch
+from fedbook.learning.models import Network, Parameters
+from fedbook.learning.siamese import byol_loss, simsiam_loss
+
+PREDICTOR = "predictor."  # what the names of its parameters start with; encoders pass over them
+LAYERS = ("predictor", "projector", "encoder")  # what may be taken as the representation of an image
+
+
+def with_predictor(encoder: Parameters, predictor: Parameters) -> Parameters:
+    """One flat dictionary of both, the predictor's names with the prefix "predictor."."""
+    return encoder | {PREDICTOR + name: p for name, p in predictor.items()}
+
+
+def without_predictor(theta: Mapping[str, Tensor]) -> Parameters:
+    """The encoder's parameters of the flat dictionary."""
+    return {name: p for name, p in theta.items() if not name.startswith(PREDICTOR)}
+
+
+def only_predictor(theta: Mapping[str, Tensor]) -> Parameters:
+    """The predictor's parameters of the flat dictionary, under its own names."""
+    return {name.removeprefix(PREDICTOR): p for name, p in theta.items() if name.startswith(PREDICTOR)}
+
+
+@dataclass(frozen=True)
+class Online:
+    """An encoder and a predictor with one flat dictionary of parameters.
+
+    ``loss``: "byol" compares with a target's representations, "simsiam" with the encoder's own. ``directions``: "sum"
+    of the two in which a pair of views is compared (Grill et al.), or their "mean". ``precision``: "mixed" computes the
+    encoder in bfloat16, the loss never. The predictor is normalised where the projector is.
+    """
+
+    encoder: Encoder
+    predictor: Network
+    loss: str = "byol"
+    directions: str = "sum"
+    precision: str = "full"
+
+    @property
+    def moving(self) -> bool:
+        """Whether there is a separate target."""
+        return self.loss == "byol"
+
+    @property
+    def width(self) -> int:
+        """H, of the representation and of the prediction."""
+        return self.encoder.width
+
+    def init(self, rng, dtype: torch.dtype) -> Parameters:
+        """Fresh encoder and predictor."""
+        return with_predictor(self.encoder.init(rng, dtype), self.predictor.init(rng, dtype))
+
+    def encode(self, theta: Mapping[str, Any], x: Tensor, weight: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """z [B, H] of images [B, C, H, W] in training, in the images' dtype, and the statistics of the batch."""
+        if self.precision == "full":
+            return self.encoder.project_batch(theta, self.encoder.features(theta, x), weight)
+        with torch.autocast(x.device.type, torch.bfloat16):
+            z, seen = self.encoder.project_batch(theta, self.encoder.features(theta, x), weight)
+        return z.to(x.dtype), seen
+
+    def predict(self, theta: Mapping[str, Any], z: Tensor, weight: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """p [B, H] of z in training, and the statistics of the batch."""
+        p, seen = in_batch(self.predictor.module, only_predictor(theta), z, weight)
+        return p, {PREDICTOR + name: value for name, value in seen.items()}
+
+    def objective(self, theta: Mapping[str, Any], views: Tensor, weight: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss, the mean over samples and pairs of views, and the running statistics that it gives.
+
+        ``theta`` also holds the "target" where it moves; its batch statistics are its own. View v is paired with view
+        v + V / 2, and all views of a batch are normalised together.
+        Shapes: ``views`` [B, V, C, H, W], ``weight`` [B] (0: no sample).
+        """
+        x, rows = views.flatten(0, 1), weight[:, None].expand(views.shape[:2])
+        z, seen = self.encode(theta, x, rows.flatten())
+        target = self.encode(theta["target"], x, rows.flatten())[0] if self.moving else z
+        prediction, seen_too = self.predict(theta, z, rows.flatten())
+        # [B, V / 2, H] each
+        (p, p_other), (t, t_other) = (u.unflatten(0, views.shape[:2]).chunk(2, 1) for u in (prediction, target))
+        rows, compare = rows[:, : p.shape[1]].flatten(), byol_loss if self.moving else simsiam_loss
+        both = sum(compare(a.flatten(0, 1), b.flatten(0, 1), rows) for a, b in ((p, t_other), (p_other, t)))
+        return (both if self.directions == "sum" else both / 2), seen | seen_too
+
+    def represent(
+        self, theta: Mapping[str, Any], x: Tensor, layer: str = "predictor", weight: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """What ``layer`` makes of images as they are, [B, d], and the statistics of the batch.
+
+        ``weight`` [B]: heads normalise by the rows of weight 1; None: by their running statistics.
+        """
+        return self.represent_features(theta, self.encoder.features(theta, x), layer, weight)
+
+    def represent_features(
+        self, theta: Mapping[str, Any], h: Tensor, layer: str = "predictor", weight: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """As :meth:`represent`, from the backbone's features h [B, D]."""
+        if layer == "encoder":
+            return h, {}
+        if weight is None:
+            z = self.encoder.project(theta, h)
+            return (z if layer == "projector" else self.predictor.apply(only_predictor(theta), z)), {}
+        z, seen = self.encoder.project_batch(theta, h, weight)
+        if layer == "projector":
+            return z, seen
+        p, seen_too = self.predict(theta, z, weight)
+        return p, seen | seen_too
+
+
+def online(
+    encoder: Encoder, hidden: int = 0, loss: str = "byol", directions: str = "sum", precision: str = "full"
+) -> Online:
+    """An encoder with its predictor of ``hidden`` units (0: twice its width). Raises: TypeError, ValueError."""
+    return Online(encoder, predictor(encoder.width, hidden or 2 * encoder.width, encoder.normalised), loss, directions,
+                  precision)  # fmt: skip
