@@ -158,7 +158,7 @@ def result(rounds: Rounds, plan: Plan, seconds: float, slot: int = 0) -> dict[st
             "device": plan.device,
             "rounds": len(rounds.history),
             "seconds": round(seconds, 3),
-            "metrics": {name: values[slot] for name, values in last.metrics.items()} if last else {},
+            "metrics": _nested({name: values[slot] for name, values in last.metrics.items()}) if last else {},
             "bytes_up": sum(total[part]["up"][slot] for part in total),
             "bytes_down": sum(total[part]["down"][slot] for part in total),
             "epsilon": privacy["epsilon"],
@@ -167,6 +167,18 @@ def result(rounds: Rounds, plan: Plan, seconds: float, slot: int = 0) -> dict[st
             "stopped": rounds.stopped,
         }
     )
+
+
+def _nested(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Metrics called "name/part" as a dictionary "name" of their parts."""
+    found: dict[str, Any] = {}
+    for name, value in metrics.items():
+        whole, _, part = name.partition("/")
+        if part:
+            found.setdefault(whole, {})[part] = value
+        else:
+            found[whole] = value
+    return found
 
 
 def execute(rounds: Rounds, out: Path | None = None, label: str | None = None) -> tuple[Rounds, float]:

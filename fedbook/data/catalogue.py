@@ -25,6 +25,7 @@ from fedbook.data.modelnet import modelnet10
 from fedbook.data.patients import time_series
 from fedbook.data.rendering import solids
 from fedbook.data.tables import breast_cancer
+from fedbook.data.tiny_imagenet import tiny_imagenet
 
 LOADERS: dict[str, Callable[..., Images]] = {
     "digits": digits,
@@ -36,6 +37,7 @@ LOADERS: dict[str, Callable[..., Images]] = {
     "emnist": emnist,
     "femnist": femnist,
     "pathmnist": pathmnist,
+    "tiny_imagenet": tiny_imagenet,
     "breast_cancer": breast_cancer,
     "solids": solids,
     "time_series": time_series,

@@ -15,7 +15,7 @@ from fedbook import arguments
 from fedbook.data import sources
 from fedbook.data.errors import BrokenFile
 from fedbook.data.images import Images, Root, as_images, check_dtype
-from fedbook.data.pictures import read_picture
+from fedbook.data.pictures import read_pictures
 from fedbook.data.root import find
 
 
@@ -40,16 +40,14 @@ def imagenet_folder(
     chosen = _chosen(classes, there)
     arrays = []
     for part in ("train", "val"):
-        found = [_images_of(folder / part / name) for name in chosen]
-        paths = [path for of_class in found for path in of_class]
-        x = np.empty((len(paths), 3, side, side), np.uint8)
-        for i, path in enumerate(paths):
-            x[i] = read_picture(path, side, colour=True)
-        arrays += [x, np.repeat(np.arange(len(chosen)), [len(of_class) for of_class in found])]
+        found = [images_of(folder / part / name) for name in chosen]
+        arrays.append(read_pictures([path for of_class in found for path in of_class], side, colour=True))
+        arrays.append(np.repeat(np.arange(len(chosen)), [len(of_class) for of_class in found]))
     return as_images("imagenet100", *arrays, tuple(chosen), dtype)
 
 
-def _images_of(folder: Path) -> list[Path]:
+def images_of(folder: Path) -> list[Path]:
+    """The .JPEG files of a folder, by name. Raises: BrokenFile (none)."""
     found = sorted(path for path in folder.glob("*.JPEG") if path.is_file())
     if not found:
         raise BrokenFile(folder, "holds no .JPEG file")

@@ -14,16 +14,19 @@ LIMIT = 2**25  # bytes of content; the largest honest one, WordNet's data.noun, 
 CHUNK = 2**20
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, int, str]]:
-    """Number (from 1), place in the content (bytes) and text of every line; all of it ASCII, the last line ended.
+def read_lines(path: Path, ended: bool = True) -> Iterator[tuple[int, int, str]]:
+    """Number (from 1), place in the content (bytes) and text of every line; all of it ASCII.
 
+    ``ended``: a last line that has no end is refused, as a sign that the file was cut short.
     Raises: BrokenFile (a ``ValueError``; names the file and what is wrong), FileNotFoundError.
     """
     content = _content(path)
-    if not content.endswith(b"\n"):
-        raise BrokenFile(path, "is cut short: its last line has no end" if content else "is empty")
+    if not content:
+        raise BrokenFile(path, "is empty")
+    if ended and not content.endswith(b"\n"):
+        raise BrokenFile(path, "is cut short: its last line has no end")
     offset = 0
-    for number, line in enumerate(content[:-1].split(b"\n"), 1):
+    for number, line in enumerate(content.removesuffix(b"\n").split(b"\n"), 1):
         if not line.isascii():
             raise BrokenFile(path, f"line {number}: holds bytes that are no ASCII")
         yield number, offset, line.decode("ascii")

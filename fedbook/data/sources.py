@@ -310,6 +310,22 @@ PATHMNIST = Source(
     "Stained tissue of the colon, 9 kinds: 89,996 + 10,004 + 7,180 colour images of 28x28 (MedMNIST v2).",
 )
 
+# By hand: what is fetched is listed file by file, and this archive has a file for each image.
+TINY_IMAGENET = Source(
+    "tiny_imagenet",
+    tuple(
+        DataFile(f"tiny-imagenet-200/{path}")
+        for path in ("wnids.txt", "words.txt", "train/*/images/*.JPEG", "val/val_annotations.txt", "val/images/*.JPEG")
+    ),
+    "none stated by the publisher; the images are ImageNet's: research and education, no commerce",
+    "200 classes of ImageNet, 100,000 + 10,000 colour images of 64x64 (Y. Le and X. Yang, 2015).",
+    access="manual",
+    instructions=(
+        "Get http://cs231n.stanford.edu/tiny-imagenet-200.zip (248,100,043 bytes, md5 "
+        "90528d7ca1a48142e341f4ef8d21d0de as others name them) and unpack it in the data root."
+    ),
+)
+
 BREAST_CANCER = Source(
     "breast_cancer",
     (),
@@ -416,7 +432,7 @@ SOURCES = {
     source.name: source
     for source in (
         *(DIGITS, MNIST, FASHION_MNIST, FASHION_MNIST_SUBSET),
-        *(CIFAR10, CIFAR100, SVHN, EMNIST, FEMNIST, PATHMNIST),
+        *(CIFAR10, CIFAR100, SVHN, EMNIST, FEMNIST, PATHMNIST, TINY_IMAGENET),
         *(BREAST_CANCER, SOLIDS, TIME_SERIES, MODELNET10, MIMIC3, IMAGENET100),
         *(WORDNET_MAMMALS, WORDNET_EMBEDDING),
     )

@@ -236,6 +236,7 @@ def sgd(
             gradient, value = grad_and_value(objective)(carry["theta"])
         else:
             gradient, (value, seen) = grad_and_value(objective, has_aux=True)(carry["theta"])
+            gradient = {name: g for name, g in gradient.items() if name not in seen}
         if sam_radius:
             gradient = grad(objective)(sam_point(carry["theta"], gradient, sam_radius))
         if not math.isinf(max_norm):

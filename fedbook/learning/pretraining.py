@@ -235,7 +235,7 @@ def pretraining_problem(
         raise arguments.wrong(TypeError, "settings", settings, "PretrainingSettings")
     images = data.load(name, dtype=torch.uint8, **({} if name == "digits" else {"root": root}))
     (x, y), (test_x, test_y) = judged(images, settings)
-    top = 16 if name == "digits" else 255
+    top = brightest(name)
     mean, deviation = (value / top for value in pixel_moments(x))
     x, test_x = (pixels.to(device=device, dtype=dtype) / top for pixels in (x, test_x))
     options = {key: getattr(settings, key) for key in OPTIONS[settings.partition]}
@@ -258,6 +258,11 @@ def pretraining_problem(
         classes=tuple(images.classes), partitions=splits, encoder=net, views=views, bank=bank, seen=seen,
         seen_bank=seen_bank,
     )  # fmt: skip
+
+
+def brightest(name: str) -> int:
+    """The stored value of a white pixel."""
+    return 16 if name == "digits" else 255
 
 
 def fewest(y: Tensor) -> int:

@@ -1,4 +1,4 @@
-"""ResNet-18 with group normalisation: every row is normalised by itself.
+"""ResNet-18 and ResNet-34 with group normalisation: every row is normalised by itself.
 
 Batch normalisation has no place in private federated learning: its statistics mix the rows of a batch, and its running
 averages are data that would be sent without any noise (and are written in place, which ``vmap`` refuses).
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 GROUPS = 32  # Wu and He's choice; it divides every width here, and the parameters are as many as with batch norm
-STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))  # channels, stride of the first of the two blocks
+STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))  # channels, stride of the stage's first block
+BLOCKS18, BLOCKS34 = (2, 2, 2, 2), (3, 4, 6, 3)  # in each stage; a block has two layers; stem and classifier: 2
 
 
 class Block(nn.Module):
@@ -37,19 +38,32 @@ class Block(nn.Module):
 
 def resnet18(c: int, h: int, w: int, classes: int) -> nn.Sequential:
     """The usual form for small images: 3x3 convolution of stride 1 in front, no pooling."""
-    return _resnet18((_conv(c, 64, 3, 1), nn.GroupNorm(GROUPS, 64), nn.ReLU()), classes)
+    return _resnet(_small_stem(c), BLOCKS18, classes)
+
+
+def resnet34(c: int, h: int, w: int, classes: int) -> nn.Sequential:
+    """ResNet-34 in the form for small images, with the stem and the widths of ``resnet18``.
+
+    For three channels: 21,276,992 parameters before the classifier, as many as with batch normalisation.
+    """
+    return _resnet(_small_stem(c), BLOCKS34, classes)
 
 
 def resnet18_imagenet(c: int, h: int, w: int, classes: int) -> nn.Sequential:
     """The original form: 7x7 convolution of stride 2 and pooling in front, so images shrink by 4 before the blocks."""
     stem = (_conv(c, 64, 7, 2), nn.GroupNorm(GROUPS, 64), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
-    return _resnet18(stem, classes)
+    return _resnet(stem, BLOCKS18, classes)
 
 
-def _resnet18(stem: tuple[nn.Module, ...], classes: int) -> nn.Sequential:
+def _small_stem(c: int) -> tuple[nn.Module, ...]:
+    return _conv(c, 64, 3, 1), nn.GroupNorm(GROUPS, 64), nn.ReLU()
+
+
+def _resnet(stem: tuple[nn.Module, ...], numbers: tuple[int, ...], classes: int) -> nn.Sequential:
+    """``numbers``: how many blocks each stage has."""
     blocks, inward = [], 64
-    for outward, stride in STAGES:
-        blocks += [Block(inward, outward, stride), Block(outward, outward, 1)]
+    for number, (outward, stride) in zip(numbers, STAGES, strict=True):
+        blocks += [Block(inward, outward, stride), *(Block(outward, outward, 1) for _ in range(number - 1))]
         inward = outward
     return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inward, classes))
 

@@ -146,7 +146,7 @@ class SelfSupervised:
 
     def averaged(self, server: Mapping[str, Tree], cohort: Cohort, theta: Tree) -> Tree:
         """The clients' parameters, averaged. Raises: Diverged."""
-        _still_finite(theta)
+        still_finite(theta)
         return weighted_mean(theta, self.weights(server, cohort))
 
     def weights(self, server: Mapping[str, Tree], cohort: Cohort) -> Tensor:
@@ -162,7 +162,7 @@ class SelfSupervised:
         carry, loss = self.descend(local, theta, self.beside(local))
         theta = carry["theta"]
         if self.silent:
-            _still_finite(theta)
+            still_finite(theta)
         return Reply(
             upload={} if self.silent else {"theta": theta},
             state={"theta": theta} if self.silent else None,
@@ -226,7 +226,7 @@ class SelfSupervised:
         return epochs(local.data, local.streams("batches"), self.config.local_epochs, self.config.batch_size)
 
 
-def _still_finite(theta: Tree) -> None:
+def still_finite(theta: Tree) -> None:
     """Raises: Diverged."""
     if not all(bool(x.isfinite().all()) for _, x in leaves(theta)):
         raise Diverged("a client's encoder is no longer finite (a smaller step size lr may help)")

@@ -53,7 +53,7 @@ class Views:
     ) -> tuple[Rows, Batches]:
         """``batches`` of samples with ``count`` views of each: what to hand to local_steps, as :meth:`of` reads it.
 
-        Shapes: R clients, one generator each; with a bank the index becomes [T, R, B * count] rows of it, else the
+        Further stores of labels go along. Shapes: R clients, one generator each; with a bank the index becomes [T, R, B * count] rows of it, else the
         draws go along as extra [T, R, B, count, ...]. Memory: that many numbers.
         """
         rows = batches.index.shape[1]
@@ -68,8 +68,9 @@ class Views:
         chosen = self._each(batches.real, rngs, self._choice, count)["view"]  # [T, R, B, count]
         index = (batches.index[..., None] * self.bank + chosen).flatten(2)
         real = batches.real[..., None].expand_as(chosen).flatten(2)
-        bank = data.samples["bank"].flatten(0, 1)  # a view, not a copy
-        return Rows({"x": bank}, data.table, data.sizes), Batches(index, real, batches.extra)
+        samples = {name: x.repeat_interleave(self.bank, 0) for name, x in data.samples.items() if name != "bank"}
+        samples["x"] = data.samples["bank"].flatten(0, 1)  # a view, not a copy
+        return Rows(samples, data.table, data.sizes), Batches(index, real, batches.extra)
 
     def _each(
         self, real: Tensor, rngs: Sequence[np.random.Generator], draw: Callable[..., dict[str, Tensor]], count: int
@@ -98,6 +99,10 @@ class Views:
             return batch["x"].unflatten(0, (-1, count)), weight
         draws = {name.removeprefix("view "): x for name, x in batch.items() if name.startswith("view ")}
         return self.plain(self.augmentation(batch["x"], draws)), batch["weight"]
+
+    def labels(self, batch: Mapping[str, Tensor], count: int) -> Tensor:
+        """What the store "y" says of a batch made by :meth:`batches`, [B]."""
+        return batch["y"].unflatten(-1, (-1, count))[..., 0] if self.bank else batch["y"]
 
     def some(
         self, data: Rows, columns: slice, rngs: Sequence[np.random.Generator], count: int

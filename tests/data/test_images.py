@@ -19,6 +19,7 @@ MANUAL = {
     "modelnet10": "modelnet10/*/train/*.png",
     "mimic3": "mimic3/mimic3_ihm.npz",
     "imagenet100": "imagenet/train/*/*.JPEG",
+    "tiny_imagenet": "tiny-imagenet-200/wnids.txt",
 }
 MNIST_TRAIN = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
 MNIST_TEST = [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
@@ -186,6 +187,7 @@ def test_a_missing_dataset_says_what_to_do(tmp_path, name):
 
 def test_load_by_name():
     images = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "svhn", "emnist", "femnist", "pathmnist")
+    images += ("tiny_imagenet",)
     vertical = ("breast_cancer", "solids", "time_series", "modelnet10", "mimic3", "imagenet100")
     assert data.names() == (*images, *vertical)
     assert data.load("fashion_mnist", dtype=torch.uint8, size="subset").name == "fashion_mnist"

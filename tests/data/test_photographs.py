@@ -53,16 +53,28 @@ def test_seeds_decide_and_fewer_are_the_beginning_of_more():
 FIRST = [[281, 77], [211, 487], [183, 610]]
 
 
-def test_all_positions_are_possible(monkeypatch):
+def test_all_positions_are_possible():
     assert POSITIONS == 2 * (427 - 27) * (640 - 27) == 490_400
-    monkeypatch.setattr(photographs, "SIZE", 1)
-    monkeypatch.setattr(photographs, "ROWS", 427)
-    monkeypatch.setattr(photographs, "COLUMNS", 640)
-    monkeypatch.setattr(photographs, "POSITIONS", 2 * 427 * 640)
-    pixels = photograph_patches(2 * 427 * 640)  # every pixel once: put back, they are the photographs
+    pixels = photograph_patches(
+        2 * 427 * 640, height=1, width=1
+    )  # every pixel once: put back, they are the photographs
     again = np.zeros((2, 427, 640, 3), np.uint8)
     again[pixels.photograph, pixels.corner[:, 0], pixels.corner[:, 1]] = pixels.x[:, :, 0, 0]
     assert np.array_equal(again, np.stack(WHOLE))
+
+
+def test_patches_of_other_sizes():
+    patches = photograph_patches(50, seed=1, height=64, width=40)
+    assert patches.x.shape == (50, 3, 64, 40)
+    for x, k, (row, column) in zip(patches.x, patches.photograph, patches.corner.tolist(), strict=True):
+        assert np.array_equal(x.permute(1, 2, 0), WHOLE[k][row : row + 64, column : column + 40])
+    whole = photograph_patches(2, height=427, width=640)
+    assert sorted(whole.photograph.tolist()) == [0, 1] and not whole.corner.any()
+    for bad in ({"height": 428}, {"height": 0}, {"width": 641}, {"width": 2.5}, {"width": None}):
+        with pytest.raises((TypeError, ValueError), match=f"{next(iter(bad))}: got"):
+            photograph_patches(2, **bad)
+    with pytest.raises(ValueError, match=r"count: got 3; allowed is a whole number in \[1, 2\]"):
+        photograph_patches(3, height=427, width=640)
 
 
 def test_other_photographs_are_refused(monkeypatch):

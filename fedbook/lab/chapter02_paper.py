@@ -1,0 +1,269 @@
+"""The Hetero-SSFL paper's Tables 1 to 4 and its settings as numbers, what they say when read closely, beside ours.
+
+Methods have the names of the command line; accuracies are those of the paper's linear probe, in per cent. What the
+paper's +- stands for, and over how many runs, it does not say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isqrt, prod
+from typing import NamedTuple
+
+from fedbook import arguments
+from fedbook.lab.chapter01_paper import Value, ranks
+
+NAMES = {
+    "fedbyol": "FedBYOL",
+    "fedsimsiam": "FedSimSiam",
+    "fedu": "FedU",
+    "fedema": "FedEMA",
+    "hetero-ssfl": "Hetero-SSFL",
+    "fedavg-supervised": "FedAvg, supervised",
+    "centralized-byol": "Centralised BYOL",
+}
+OWN = "hetero-ssfl"
+FEDERATED = ("fedbyol", "fedsimsiam", "fedu", "fedema", OWN)  # without labels
+CLASSES = {"CIFAR-10": 10, "CIFAR-100": 100, "Tiny-ImageNet": 200}
+SIZE = {"CIFAR-10": 50_000, "CIFAR-100": 50_000, "Tiny-ImageNet": 100_000}  # of the training set
+SIDE = {"CIFAR-10": 32, "CIFAR-100": 32, "Tiny-ImageNet": 64}  # pixels
+MU = {"CIFAR-10": 0.5, "CIFAR-100": 0.5, "Tiny-ImageNet": 1.0}
+ROUNDS, LOCAL_EPOCHS, BATCH_SIZE = 200, 5, 200
+LEARNING_RATE, MOMENTUM = 0.032, 0.9
+ALIGNMENT_IMAGES = 5_000  # the paper's RAD; where they come from is not stated
+PROBE_NEURONS, PROBE_EPOCHS, PROBE_BATCH_SIZE, PROBE_LEARNING_RATE = 1_000, 100, 512, 0.003
+SCALES = {5: 5, 20: 5, 100: 10}  # clients -> sampled in a round (Table 3; Tables 1, 2: 5, inferred from its column 1)
+WEIGHTS = {"resnet18": 11_168_832, "resnet34": 21_276_992}  # parameters of the encoders, stem of 3 x 3, no last layer
+
+# Table 1: clients of disjoint classes
+TABLE_1: dict[str, dict[str, Value]] = {
+    "fedbyol": {"CIFAR-10": (78.1, 1.1), "CIFAR-100": (58.1, 0.3), "Tiny-ImageNet": (31.8, 2.0)},
+    "fedsimsiam": {"CIFAR-10": (76.7, 1.5), "CIFAR-100": (53.2, 0.16), "Tiny-ImageNet": (29.1, 1.2)},
+    "fedu": {"CIFAR-10": (79.6, 0.5), "CIFAR-100": (58.9, 0.12), "Tiny-ImageNet": (58.23, 2.3)},
+    "fedema": {"CIFAR-10": (81.2, 1.6), "CIFAR-100": (61.8, 0.31), "Tiny-ImageNet": (58.2, 3.1)},
+    "hetero-ssfl": {"CIFAR-10": (90.29, 0.3), "CIFAR-100": (67.7, 0.21), "Tiny-ImageNet": (61.5, 1.8)},
+    "fedavg-supervised": {"CIFAR-10": (68.5, 1.7), "CIFAR-100": (44.29, 1.34), "Tiny-ImageNet": (27.2, 3.2)},
+    "centralized-byol": {"CIFAR-10": (94.3, 0.2), "CIFAR-100": (74.2, 0.67), "Tiny-ImageNet": (78.7, 1.3)},
+}
+# Table 2: i.i.d. clients
+TABLE_2: dict[str, dict[str, Value]] = {
+    "fedbyol": {"CIFAR-10": (82.24, 0.8), "CIFAR-100": (23.8, 0.14)},
+    "fedsimsiam": {"CIFAR-10": (80.4, 1.2), "CIFAR-100": (22.19, 1.8)},
+    "fedu": {"CIFAR-10": (81.6, 1.8), "CIFAR-100": (20.4, 0.91)},
+    "fedema": {"CIFAR-10": (85.9, 0.3), "CIFAR-100": (25.7, 0.4)},
+    "hetero-ssfl": {"CIFAR-10": (88.5, 1.3), "CIFAR-100": (34.8, 0.7)},
+}
+# Table 3: CIFAR-100 by the number of clients; its first column repeats Table 1
+TABLE_3: dict[str, dict[int, Value]] = {
+    "fedu": {5: (58.9, 0.12), 20: (48.29, 1.8), 100: (41.1, 2.3)},
+    "fedema": {5: (61.8, 0.31), 20: (52.5, 0.8), 100: (42.0, 2.7)},
+    "hetero-ssfl": {5: (67.7, 0.21), 20: (57.5, 0.9), 100: (43.3, 1.9)},
+}
+# Table 4: mean of an architecture's clients, data and split not named: local SSL, Hetero-SSFL
+TABLE_4 = {"resnet18": (71.9, 85.4), "resnet34": (77.8, 93.7)}
+
+# --- what an exchange takes, in bytes
+
+
+def weight_bytes(parameters: int, entry: int = 4) -> int:
+    """Bytes of a model of ``parameters`` numbers of ``entry`` bytes. Raises: TypeError, ValueError."""
+    return arguments.integer("parameters", parameters, 1) * arguments.integer("entry", entry, 1)
+
+
+def representation_bytes(images: int, width: int, entry: int = 4) -> int:
+    """Bytes of one client's A [images, width]. Raises: TypeError, ValueError."""
+    return arguments.integer("images", images, 1) * weight_bytes(arguments.integer("width", width, 1), entry)
+
+
+def gram_bytes(images: int, entry: int = 4, triangle: bool = False) -> int:
+    """Bytes of a kernel [images, images]; ``triangle``: of its diagonal and above. Raises: TypeError, ValueError."""
+    images, entry = arguments.integer("images", images, 1), arguments.integer("entry", entry, 1)
+    return entry * (images * (images + 1) // 2 if arguments.flag("triangle", triangle) else images**2)
+
+
+def alignment_set_bytes(images: int, shape: Sequence[int], entry: int = 1) -> int:
+    """Bytes of the images themselves; ``shape`` of one image, [C, H, W]. Raises: TypeError, ValueError."""
+    if not isinstance(shape, (tuple, list)) or not shape:
+        raise arguments.wrong(TypeError, "shape", shape, "the whole numbers C, H, W of an image")
+    pixels = prod(arguments.integer("shape", n, 1) for n in shape)
+    return representation_bytes(images, pixels, entry)
+
+
+def even_images(parameters: int, triangle: bool = False) -> int:
+    """The fewest alignment images whose kernel takes as many bytes as a model. Raises: TypeError, ValueError."""
+    least = weight_bytes(parameters, 1) - 1  # the kernel has to have more entries than that
+    return (isqrt(8 * least + 1) - 1) // 2 + 1 if arguments.flag("triangle", triangle) else isqrt(least) + 1
+
+
+def byte_table(images: int = ALIGNMENT_IMAGES, widths: Sequence[int] = (128, 512, 2048), shape=(3, 32, 32)) -> str:
+    """What one client's message takes in MB (10^6 bytes), by what is sent, in single precision, as text.
+
+    Raises: TypeError, ValueError.
+    """
+    if not isinstance(widths, (tuple, list)):
+        raise arguments.wrong(TypeError, "widths", widths, "a sequence of whole numbers")
+    rows = [(f"representations, {images} x {d}", representation_bytes(images, d)) for d in widths]
+    rows += [
+        (f"kernel, {images} x {images}", gram_bytes(images)),
+        ("kernel, diagonal and above", gram_bytes(images, triangle=True)),
+        *((f"weights, {name}", weight_bytes(count)) for name, count in WEIGHTS.items()),
+        ("alignment set, once, 8 bit", alignment_set_bytes(images, shape)),
+        (f"alignment set, {ROUNDS} rounds", ROUNDS * alignment_set_bytes(images, shape)),
+    ]
+    return "\n".join(f"{name:32}{count / 1e6:10.1f} MB" for name, count in rows)
+
+
+# --- gaps
+
+
+class Gap(NamedTuple):
+    """Hetero-SSFL in one cell against the best other federated method there."""
+
+    table: int
+    data: str
+    clients: int
+    best: str
+    points: float
+    deviation: float  # the larger of the two
+    overlap: bool  # of the two intervals mean +- deviation
+
+    @property
+    def within(self) -> bool:
+        """Whether the points are at most one deviation."""
+        return self.points <= self.deviation
+
+
+def gaps() -> tuple[Gap, ...]:
+    """Every distinct cell of Tables 1 to 3."""
+    cells = [(1, data, 5, {name: TABLE_1[name][data] for name in FEDERATED}) for data in CLASSES]
+    cells += [(2, data, 5, {name: row[data] for name, row in TABLE_2.items()}) for data in ("CIFAR-10", "CIFAR-100")]
+    cells += [(3, "CIFAR-100", n, {name: row[n] for name, row in TABLE_3.items()}) for n in SCALES if n > 5]
+    found = []
+    for table, data, clients, values in cells:
+        own = values.pop(OWN)
+        best = max(values, key=lambda name: values[name][0])
+        points, other = round(own[0] - values[best][0], 2), values[best][1]
+        found.append(Gap(table, data, clients, best, points, max(own[1], other), points <= own[1] + other))
+    return tuple(found)
+
+
+def gap_table() -> str:
+    """:func:`gaps` as text; marked where the intervals overlap, and where the gap is at most one deviation."""
+    lines = [f"{'table':>5}  {'data':14}{'clients':>7}  {'best other':11}{'points':>7}{'deviation':>10}"]
+    for gap in gaps():
+        mark = "  within" if gap.within else "  overlap" if gap.overlap else ""
+        lines.append(f"{gap.table:5}  {gap.data:14}{gap.clients:7}  {NAMES[gap.best]:11}{gap.points:7.2f}"
+                     f"{gap.deviation:10.2f}{mark}")  # fmt: skip
+    return "\n".join(lines)
+
+
+def below_central() -> dict[str, float]:
+    """Points by which Hetero-SSFL stays below centralised BYOL in Table 1."""
+    return {data: round(TABLE_1["centralized-byol"][data][0] - TABLE_1[OWN][data][0], 2) for data in CLASSES}
+
+
+def gains() -> dict[str, float]:
+    """Points that an architecture's clients gain over local SSL in Table 4."""
+    return {name: round(together - alone, 2) for name, (alone, together) in TABLE_4.items()}
+
+
+def mixtures(clients: int) -> dict[int, float]:
+    """Table 4's mean over ``clients`` clients by how many have a ResNet-18. Raises: TypeError, ValueError."""
+    clients = arguments.integer("clients", clients, 1)
+    small, large = TABLE_4["resnet18"][1], TABLE_4["resnet34"][1]
+    return {k: round((k * small + (clients - k) * large) / clients, 2) for k in range(clients + 1)}
+
+
+def local_steps(clients: int) -> int:
+    """SGD steps of an average client of Table 3 in all rounds (a part of a batch counts as one).
+
+    Raises: TypeError, ValueError.
+    """
+    if arguments.integer("clients", clients) not in SCALES:
+        raise arguments.wrong(ValueError, "clients", clients, "one of " + ", ".join(map(str, SCALES)))
+    batches = -(-SIZE["CIFAR-100"] // clients // BATCH_SIZE)
+    return batches * LOCAL_EPOCHS * ROUNDS * SCALES[clients] // clients
+
+
+# --- beside ours
+
+
+def beside_table(disjoint: Mapping[str, Value], iid: Mapping[str, Value], data: str = "CIFAR-10") -> str:
+    """Tables 1 and 2 beside ours, with ranks among the federated methods without labels, as text.
+
+    ``disjoint``, ``iid``: ours, method -> (mean, deviation) of a share in [0, 1]; shown in per cent. Methods that the
+    paper does not have (controls) follow below, without rank. Raises: TypeError, ValueError.
+    """
+    arguments.one_of("data", data, CLASSES)
+    columns: dict[str, dict[str, Value]] = {
+        f"{data} disjoint": {name: row[data] for name, row in TABLE_1.items()},
+        f"{data} i.i.d.": {name: row[data] for name, row in TABLE_2.items() if data in row},
+        "ours, disjoint": _per_cent("disjoint", disjoint),
+        "ours, i.i.d.": _per_cent("iid", iid),
+    }
+    return _beside(columns, "per cent (rank)")
+
+
+def scale_table(ours: Mapping[str, Mapping[int, Value]]) -> str:
+    """Table 3 beside ours, as text.
+
+    ``ours``: method -> number of clients -> (mean, deviation) of a share in [0, 1]. Raises: TypeError, ValueError.
+    """
+    columns: dict[str, dict[str, Value]] = {
+        f"paper, {n} ({m})": {name: row[n] for name, row in TABLE_3.items()} for n, m in SCALES.items()
+    }
+    measured = {name: _mapping("ours", row) for name, row in _mapping("ours", ours).items()}
+    for n in sorted({arguments.integer("ours", n, 1) for row in measured.values() for n in row}):
+        columns[f"ours, {n}"] = _per_cent("ours", {name: row[n] for name, row in measured.items() if n in row})
+    return _beside(columns, "per cent (rank)")
+
+
+def architecture_table(alone: Mapping[str, float], together: Mapping[str, float]) -> str:
+    """Table 4 beside ours, as text: local SSL, Hetero-SSFL and the gain in points.
+
+    ``alone``, ``together``: ours, architecture -> mean share in [0, 1] of its clients. Raises: TypeError, ValueError.
+    """
+    first, second = (
+        {name: 100 * arguments.real(word, value, 0.0, 1.0) for name, value in _mapping(word, given).items()}
+        for word, given in (("alone", alone), ("together", together))
+    )
+    if set(first) != set(second):
+        raise arguments.wrong(ValueError, "together", together, f"the architectures of alone, {', '.join(first)}")
+    rows = {f"paper, {name}": pair for name, pair in TABLE_4.items()}
+    rows |= {f"ours, {name}": (value, second[name]) for name, value in first.items()}
+    lines = [f"{'per cent':24}{'local SSL':>12}{'Hetero-SSFL':>13}{'gain':>8}"]
+    lines += [f"{name:24}{a:12.1f}{b:13.1f}{b - a:+8.1f}" for name, (a, b) in rows.items()]
+    return "\n".join(lines)
+
+
+def _beside(columns: Mapping[str, Mapping[str, Value]], corner: str) -> str:
+    """Columns of values with ranks; rows in the order of NAMES, then whatever else there is."""
+    places = {h: ranks({n: v[0] for n, v in values.items() if n in FEDERATED}) for h, values in columns.items()}
+    present = {name for values in columns.values() for name in values}
+    rows = [name for name in NAMES if name in present]
+    rows += [name for name in dict.fromkeys(n for values in columns.values() for n in values) if name not in NAMES]
+    lines = [f"{corner:18}" + "".join(f"{head:>22}" for head in columns)]
+    for name in rows:
+        cells = []
+        for head, values in columns.items():
+            mean, deviation = values.get(name, (None, None))
+            place = f" ({places[head][name]})" if name in places[head] else "    "
+            cells.append("" if mean is None else f"{mean:.2f} ± {deviation:.2f}{place}")
+        lines.append((f"{NAMES.get(name, name):18}" + "".join(f"{cell:>22}" for cell in cells)).rstrip())
+    return "\n".join(lines)
+
+
+def _mapping(name: str, value: object) -> Mapping:
+    if not isinstance(value, Mapping) or not all(isinstance(key, (str, int)) for key in value):
+        raise arguments.wrong(TypeError, name, value, "a mapping from methods to values")
+    return value
+
+
+def _per_cent(name: str, given: object) -> dict[str, Value]:
+    """(mean, deviation) of shares by method, checked, in per cent."""
+    found = {}
+    for method, pair in _mapping(name, given).items():
+        if not isinstance(method, str) or not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise arguments.wrong(TypeError, name, pair, f"mean and deviation of {method}")
+        found[method] = (100 * arguments.real(name, pair[0], 0.0, 1.0), 100 * arguments.real(name, pair[1], 0.0))
+    return found

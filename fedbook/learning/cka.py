@@ -1,0 +1,432 @@
+"""Centred kernel alignment (CKA): how alike two representations of the same L samples are, whatever their widths.
+
+A representation is a matrix a [..., L, d], a row a sample; its kernel (Gram matrix) is K = a a^T. CKA is the cosine
+between two centred kernels. It does not change when a representation is rotated, shifted or scaled as a whole, and
+row p of one must be the same sample as row p of the other: a permutation cannot be noticed here, it only lowers CKA.
+
+With the centred kernels K' = H K H, M' = H M H and their diagonals k and m, both forms of HSIC need three sums only:
+
+    biased     (L-1)^2 HSIC_b = <K', M'>
+    unbiased   L(L-3) HSIC_1  = <K', M'> - L/(L-2) k.m + (sum k)(sum m) / ((L-1)(L-2))
+
+The second is Song et al.'s formula for K' and M': HSIC_1 ignores what centring changes (a number a row, a number a
+column), and their rows sum to 0. For linear kernels k_p = |a_p - mean|^2, so nothing needs an L x L matrix.
+
+A representation without variation has no CKA; here it is 0 with gradient 0. It counts as constant when in every column
+the largest deviation from the mean is at most 64 machine epsilons (7.6e-6 in float32, 1.4e-14 in float64) of the
+column's largest entry, as that is rounding noise; for a kernel the same holds of its centred entries. A kernel
+squares: variation below a few thousandths of the offset is lost in a float32 kernel, so centre before :func:`gram`.
+NaN in gives NaN out. Half precision is refused: with 8 (bfloat16) or 11 (float16) bits an entry, little is left of
+the differences between samples after centring, and float16 sums overflow at 65,504.
+
+Source: Kornblith et al. 2019 (CKA); Song et al. 2012 (HSIC_1); Nguyen et al. 2021 (minibatches); Hetero-SSFL,
+equations (1) and (2). D4 to D11 are the derivations of chapter 2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbook import arguments
+
+NOISE = 64  # machine epsilons; what varies less, relatively, is rounding noise
+
+
+def centred(a: Tensor) -> Tensor:
+    """The rows minus their mean: H a. Shapes: [..., L, d] -> the same. Raises: TypeError, ValueError."""
+    a = _features("a", a, 1)
+    return a - a.mean(-2, keepdim=True)
+
+
+def centred_gram(gram: Tensor) -> Tensor:
+    """H K H: the kernel of the centred samples. Shapes: [..., L, L] -> the same. Raises: TypeError, ValueError."""
+    rows = _kernel("gram", gram, 1).mean(-1, keepdim=True)
+    return gram - rows - gram.mean(-2, keepdim=True) + rows.mean(-2, keepdim=True)
+
+
+def gram(a: Tensor, kernel: str = "linear", bandwidth: float = 0.5) -> Tensor:
+    """The kernel of every pair of rows: a_p . a_q, or exp(-|a_p - a_q|^2 / (2 s^2)) ("rbf").
+
+    s = ``bandwidth`` x the median distance of two rows (the lower one of two medians; a constant for the gradient).
+    If that median is 0, the kernel is its limit: 1 for equal rows, else 0, without gradient.
+    Shapes: [..., L, d] -> [..., L, L]; "rbf" needs L >= 2.
+    Raises: TypeError, ValueError.
+    """
+    rbf = arguments.one_of("kernel", kernel, ("linear", "rbf")) == "rbf"
+    bandwidth = arguments.real("bandwidth", bandwidth, above=0)
+    a = _features("a", a, 2 if rbf else 1)
+    if not rbf:
+        return a @ a.mT
+    a = _varying(a)
+    distance = torch.cdist(a, a, compute_mode="donot_use_mm_for_euclid_dist")  # exactly 0 between equal rows
+    p, q = torch.triu_indices(a.shape[-2], a.shape[-2], 1, device=a.device)
+    s = bandwidth * distance.detach()[..., p, q].median(-1).values[..., None, None]
+    kernels = torch.exp(-((distance / torch.where(s == 0, 1, s)) ** 2) / 2)
+    return torch.where(s == 0, (distance == 0).to(a.dtype), kernels)
+
+
+def hsic(k: Tensor, m: Tensor, unbiased: bool = False) -> Tensor:
+    """The Hilbert-Schmidt independence criterion of two kernels: tr(K H M H) / (L-1)^2, or Song et al.'s HSIC_1.
+
+    HSIC_1(K, M) may be negative, HSIC_1(K, K) may not: it is the squared norm of a kernel centred without its diagonal.
+    Shapes: k, m [..., L, L] -> [...]; L >= 2, or 4 if unbiased.
+    Raises: TypeError, ValueError.
+    """
+    k, m = (centred_gram(x) for x in _pair(k, m, _least(unbiased), kernels=True))
+    rows = k.shape[-1]
+    if not unbiased:
+        return _dot(k, m) / (rows - 1) ** 2
+    return _unbiased(_dot(k, m), *_sums(_diagonal(k), _diagonal(m)), rows) / (rows * (rows - 3))
+
+
+def gram_cka(k: Tensor, m: Tensor, centre: bool = True, unbiased: bool = False) -> Tensor:
+    """CKA of two kernels, in [0, 1] up to rounding; unbiased ("debiased"), with HSIC_1 for HSIC_b, in [-1, 1].
+
+    ``centre=False`` is the paper's equation (1) as printed, which is CKA only of centred representations.
+    Unbiased, it is 0 unless both HSIC_1(K, K) and HSIC_1(M, M) are above their rounding error.
+    Shapes: k, m [..., L, L] -> [...]; L >= 2, or 4 if unbiased.
+    Raises: TypeError, ValueError.
+    Source: Kornblith et al. 2019, section 3; D6 (range), D8 (the mean kernel as m).
+    """
+    k, m = _pair(k, m, _least(unbiased, centre), kernels=True)
+    k, m = (_scaled(_varying_gram(x) if centre else x) for x in (k, m))
+    return _cka((_dot(k, m), _dot(k, k), _dot(m, m)), _diagonal(k), _diagonal(m), unbiased)
+
+
+def linear_cka(a: Tensor, b: Tensor, centre: bool = True, unbiased: bool = False) -> Tensor:
+    """:func:`gram_cka` of a a^T and b b^T, in the cheaper of two equal forms, chosen from the shapes.
+
+    Feature form |b^T a|^2 / (|a^T a| |b^T b|): L d1 d2 multiplications for the numerator, L (d1^2 + d1 d2 + d2^2) in
+    all; memory d1^2 + d1 d2 + d2^2 numbers. Gram form: L^2 (d1 + d2) multiplications; memory 2 L^2 numbers.
+    Of few samples the biased form is large even for unrelated representations: see :func:`minibatch_cka`.
+    Shapes: a [..., L, d1], b [..., L, d2] -> [...]; L >= 2, or 4 if unbiased.
+    Raises: TypeError, ValueError.
+    Source: the paper's equation (1) with centring; D2 (both forms), D3 (invariances).
+    """
+    a, b = _pair(a, b, _least(unbiased, centre))
+    a, b = (_scaled(_varying(x) if centre else x) for x in (a, b))
+    return _cka(_products(a, b), a.square().sum(-1), b.square().sum(-1), unbiased)
+
+
+def cka_gradient(a: Tensor, mean: Tensor) -> Tensor:
+    """The gradient of CKA(a a^T, mean) with respect to a, in closed form; 0 where one of the two is constant.
+
+    2/|K'| (M'/|M'| - CKA K'/|K'|) a', with a' the centred a, K' = a' a'^T and M' the centred mean kernel.
+    Shapes: a [..., L, d], mean [..., L, L] -> [..., L, d], in units of 1/a.
+    Raises: TypeError, ValueError.
+    Source: D10.
+    """
+    a, mean = _features("a", a, 2), _kernel("mean", mean, 2)
+    _same("mean", mean, "a", a)
+    x, mean = _varying(a), _scaled(_varying_gram(mean))
+    size = _largest(x)
+    x = x / size
+    pull, push = mean @ x, x @ (x.mT @ x)  # M' a' and K' a'
+    k, m = _gram_norm(x)[..., None, None], torch.linalg.matrix_norm(mean, keepdim=True)
+    zero = (k == 0) | (m == 0)
+    k, m = torch.where(zero, 1, k), torch.where(zero, 1, m)
+    value = _dot(x, pull)[..., None, None] / (k * m)
+    return 2 / (k * size) * (pull / m - value * push / k)
+
+
+def mean_gram(representations: Sequence[Tensor], weights: Sequence[float], normalise: bool = False) -> Tensor:
+    """The clients' mean kernel sum_j w_j K_j; the weights are divided by their sum.
+
+    ``normalise``: K_j is centred and divided by its norm first, so that wide or large outputs do not dominate; a
+    constant client adds nothing.
+    Shapes: a list of [..., L, d_j] and as many weights -> [..., L, L].
+    Raises: TypeError, ValueError (rows that differ; weights negative, all zero, too few).
+    Source: the paper's section 3.2 (kernels, not representations, are averaged); D8.
+    """
+    parts = _parts(representations, weights, normalise)
+    total = parts[0] @ parts[0].mT
+    for part in parts[1:]:
+        total = total + part @ part.mT
+    return total
+
+
+def factor(representations: Sequence[Tensor], weights: Sequence[float], normalise: bool = False) -> Tensor:
+    """C = [sqrt(w_1) A_1 | sqrt(w_2) A_2 | ...] with C C^T = :func:`mean_gram`: smaller than it if sum_j d_j < L.
+
+    Shapes: a list of [..., L, d_j] and as many weights -> [..., L, sum_j d_j].
+    Raises: TypeError, ValueError.
+    """
+    return torch.cat(_parts(representations, weights, normalise), -1)
+
+
+def peer_weights(representations: Sequence[Tensor], weights: Sequence[float], normalise: bool = False) -> Tensor:
+    """alpha_j = w_j |K'_j| / |M'|, M the mean kernel: CKA(K, M) = sum_j alpha_j CKA(K, K_j) for every K.
+
+    sum_j alpha_j >= 1, with equality if all centred kernels point the same way; 0 if the mean kernel is constant.
+    Shapes: a list of N [..., L, d_j] and N weights -> [..., N].
+    Raises: TypeError, ValueError.
+    """
+    parts = [_varying(part) for part in _parts(representations, weights, normalise, least=2)]
+    size = torch.stack([x.detach().abs().amax((-2, -1)) for x in parts]).amax(0)[..., None, None]
+    parts = [x / torch.where(size == 0, 1, size) for x in parts]
+    norms = torch.stack([_gram_norm(x) for x in parts], -1)
+    whole = _gram_norm(torch.cat(parts, -1))[..., None]
+    return norms / torch.where(whole == 0, 1, whole)
+
+
+@torch.no_grad()
+def ceiling(mean: Tensor, rank: int) -> Tensor:
+    """The largest CKA with the mean kernel that a representation of width ``rank`` can have.
+
+    sqrt(sum of the ``rank`` largest lambda_i^2 / sum of all), lambda the eigenvalues of H mean H; 0 if it is constant.
+    Shapes: [..., L, L] -> [...]; the eigenvalues cost L^3.
+    Raises: TypeError, ValueError.
+    Source: D9.
+    """
+    rank = arguments.integer("rank", rank, 1)
+    arguments.tensor("mean", _kernel("mean", mean, 2))
+    squares = torch.linalg.eigvalsh(_scaled(_varying_gram(mean))).clamp_min(0).square().flip(-1)
+    whole = squares.sum(-1)
+    return (squares[..., :rank].sum(-1) / torch.where(whole == 0, 1, whole)).sqrt()
+
+
+def minibatch_cka(a: Tensor, b: Tensor, batch_size: int, unbiased: bool = False, *, rng: np.random.Generator) -> Tensor:
+    """Linear CKA from disjoint random minibatches; rows that fill no last batch are left out.
+
+    Biased: the mean of the batches' CKA. It does not tend to the CKA of all rows: for independent Gaussian
+    representations of width d it is about d / (batch_size + d), which is 0.91 for d = 2048 and batches of 200.
+    Unbiased: the ratio of averages <HSIC_1(K, M)> / sqrt(<HSIC_1(K, K)> <HSIC_1(M, M)>) over the batches, near 0 there.
+    Shapes: a [..., L, d1], b [..., L, d2] -> [...]; 2 <= batch_size <= L, or 4 if unbiased.
+    Raises: TypeError, ValueError.
+    Source: Nguyen et al. 2021, section 2 (unbiased); D11 (bias).
+    """
+    a, b = _pair(a, b, _least(unbiased))
+    if not isinstance(rng, np.random.Generator):
+        raise arguments.wrong(TypeError, "rng", rng, "a NumPy generator")
+    size = arguments.integer("batch_size", batch_size, _least(unbiased), a.shape[-2])
+    rows = torch.from_numpy(rng.permutation(a.shape[-2])).to(a.device)[: a.shape[-2] // size * size].view(-1, size)
+    a, b = a[..., rows, :], b[..., rows, :]  # [..., batches, batch_size, d]
+    if not unbiased:
+        return linear_cka(a, b).mean(-1)
+    a, b = (_scaled(_varying(x), (-3, -2, -1)) for x in (a, b))  # one scale for all batches
+    return _cka(_products(a, b), a.square().sum(-1), b.square().sum(-1), True, batches=True)
+
+
+class StreamedCKA:
+    """Linear CKA, biased or not, of representations that come in chunks of rows; exact, without an L x L matrix.
+
+    Held in float64: the second moments of the rows z = [a, b, |a|^2, |b|^2, 1], that is (d1 + d2 + 3)^2 numbers
+    whatever L is. All rows are shifted by the first chunk's mean, so that a common offset costs no digits.
+    """
+
+    def __init__(self) -> None:
+        self.moments: Tensor | None = None
+
+    @torch.no_grad()
+    def add(self, a: Tensor, b: Tensor) -> None:
+        """Take in the next rows of both. Shapes: a [rows, d1], b [rows, d2]. Raises: TypeError, ValueError."""
+        a, b = (arguments.tensor(name, x, ndim=2) for name, x in zip("ab", _pair(a, b, 1), strict=True))
+        x, widths = torch.cat([a, b], -1).double(), (a.shape[-1], b.shape[-1])
+        if self.moments is None:
+            self.widths, self.noise, self.shift = widths, _noise(a), x.mean(0)
+            self.low, self.high = x.amin(0), x.amax(0)
+            self.moments = x.new_zeros(sum(widths) + 3, sum(widths) + 3)
+        if widths != self.widths:
+            raise ValueError(f"a, b: got rows of widths {widths}; allowed are the widths so far, {self.widths}")
+        self.noise = max(self.noise, _noise(a))
+        self.low, self.high = torch.minimum(self.low, x.amin(0)), torch.maximum(self.high, x.amax(0))
+        x = x - self.shift
+        norms = [part.square().sum(-1, keepdim=True) for part in x.split(widths, -1)]
+        z = torch.cat([x, *norms, torch.ones_like(norms[0])], -1)
+        self.moments += z.mT @ z
+
+    def value(self, unbiased: bool = False) -> Tensor:
+        """CKA of all rows so far, a float64 scalar. Raises: ValueError for fewer than 2 rows (4 if unbiased)."""
+        least, z = _least(unbiased), self.moments
+        rows = 0 if z is None else int(z[-1, -1])
+        if rows < least:
+            raise ValueError(f"the alignment set: got {rows} rows so far; allowed are at least {least}")
+        d1, d = self.widths[0], sum(self.widths)
+        mean = z[:d, -1] / rows
+        middle = self.shift + mean
+        still = torch.maximum(self.high - middle, middle - self.low) <= self.noise * torch.maximum(self.high, -self.low)
+        if bool(still[:d1].all()) or bool(still[d1:].all()):
+            return z.new_zeros(())
+        scatter = z[:d, :d] - rows * torch.outer(mean, mean)
+        products = [_dot(x, x) for x in (scatter[:d1, d1:], scatter[:d1, :d1], scatter[d1:, d1:])]
+        if not unbiased:
+            return _ratio(products, products)
+        u = z.new_zeros(d + 3, 2)  # z u = the squared norms of the centred rows, |a|^2 - 2 a.mean + |mean|^2
+        for column, part in enumerate((slice(0, d1), slice(d1, d))):
+            u[part, column], u[d + column, column] = -2 * mean[part], 1
+            u[-1, column] = mean[part] @ mean[part]
+        dots, total = u.mT @ z @ u, z[-1] @ u
+        pairs = zip(products, ((0, 1), (0, 0), (1, 1)), strict=True)
+        return _ratio([_unbiased(x, dots[i, j], total[i] * total[j], rows) for x, (i, j) in pairs], products)
+
+
+# --- the three sums
+
+
+def _dot(x: Tensor, y: Tensor) -> Tensor:
+    return (x * y).sum((-2, -1))
+
+
+def _diagonal(k: Tensor) -> Tensor:
+    return k.diagonal(dim1=-2, dim2=-1)
+
+
+def _gram_norm(x: Tensor) -> Tensor:
+    """|x x^T| = |x^T x|, of the smaller of the two."""
+    return torch.linalg.matrix_norm(x @ x.mT if x.shape[-2] < x.shape[-1] else x.mT @ x)
+
+
+def _products(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """<K, M>, <K, K> and <M, M> of K = a a^T and M = b b^T, by the form that needs fewer multiplications."""
+    rows, d1, d2 = a.shape[-2], a.shape[-1], b.shape[-1]
+    if rows * (d1 + d2) < d1 * d1 + d1 * d2 + d2 * d2:
+        k, m = a @ a.mT, b @ b.mT
+        return _dot(k, m), _dot(k, k), _dot(m, m)
+    cross, k, m = a.mT @ b, a.mT @ a, b.mT @ b
+    return _dot(cross, cross), _dot(k, k), _dot(m, m)
+
+
+def _sums(k: Tensor, m: Tensor) -> tuple[Tensor, Tensor]:
+    """k.m and (sum k)(sum m) of two diagonals [..., L]."""
+    return (k * m).sum(-1), k.sum(-1) * m.sum(-1)
+
+
+def _unbiased(product: Tensor, dot: Tensor, total: Tensor, rows: int) -> Tensor:
+    """L(L-3) HSIC_1 from <K', M'>, k.m and (sum k)(sum m): the module's second formula."""
+    return product - rows / (rows - 2) * dot + total / ((rows - 1) * (rows - 2))
+
+
+def _cka(products: Sequence[Tensor], k: Tensor, m: Tensor, unbiased: bool, batches: bool = False) -> Tensor:
+    """The ratio from <K', M'>, <K', K'>, <M', M'> and the diagonals [..., L]; of their means over the last axis too."""
+    terms = products
+    if unbiased:
+        pairs = zip(products, ((k, m), (k, k), (m, m)), strict=True)
+        terms = [_unbiased(product, *_sums(x, y), k.shape[-1]) for product, (x, y) in pairs]
+    return _ratio(*([x.mean(-1) for x in some] if batches else some for some in (terms, products)))
+
+
+def _ratio(terms: Sequence[Tensor], products: Sequence[Tensor]) -> Tensor:
+    """terms[0] / sqrt(terms[1] terms[2]); 0 with gradient 0 if one of these two is not above its rounding error."""
+    cross, first, second = terms
+    zero = (first <= _noise(first) * products[1]) | (second <= _noise(second) * products[2])
+    # the inner `where` keeps 1 / sqrt(0) out of the gradient; 0 * cross is 0, but NaN stays NaN
+    first, second = torch.where(zero, 1, first), torch.where(zero, 1, second)
+    return torch.where(zero, 0 * cross, cross / (first.sqrt() * second.sqrt()))
+
+
+# --- constants and scales
+
+
+def _noise(x: Tensor) -> float:
+    return NOISE * torch.finfo(x.dtype).eps
+
+
+def _varying(a: Tensor) -> Tensor:
+    """The centred rows; zero if every column is constant up to rounding."""
+    moved = a - a.mean(-2, keepdim=True)
+    still = moved.detach().abs().amax(-2, keepdim=True) <= _noise(a) * a.detach().abs().amax(-2, keepdim=True)
+    return torch.where(still.all(-1, keepdim=True), 0, moved)
+
+
+def _varying_gram(k: Tensor) -> Tensor:
+    """The centred kernel; zero if it is constant up to rounding."""
+    moved = centred_gram(k)
+    still = moved.detach().abs().amax((-2, -1)) <= _noise(k) * k.detach().abs().amax((-2, -1))
+    return torch.where(still[..., None, None], 0, moved)
+
+
+def _largest(x: Tensor, axes: tuple[int, ...] = (-2, -1)) -> Tensor:
+    """The largest entry, 1 if all are 0."""
+    size = x.detach().abs().amax(axes, keepdim=True)
+    return torch.where(size == 0, 1, size)
+
+
+def _scaled(x: Tensor, axes: tuple[int, ...] = (-2, -1)) -> Tensor:
+    """x over its largest entry (a constant, as CKA ignores scale): fourth powers neither overflow nor vanish."""
+    return x / _largest(x, axes)
+
+
+def _parts(
+    representations: Sequence[Tensor], weights: Sequence[float], normalise: bool, least: int = 1
+) -> list[Tensor]:
+    """sqrt(w_j) A_j of every client, normalised if wanted."""
+    if not isinstance(representations, list | tuple) or not representations:
+        raise arguments.wrong(
+            TypeError, "representations", representations, "a list of at least one tensor [..., L, d]"
+        )
+    arguments.flag("normalise", normalise)
+    for j, a in enumerate(representations):
+        _features(f"representations[{j}]", a, 2 if normalise else least)
+        _same(f"representations[{j}]", a, "representations[0]", representations[0])
+        if a.shape[:-2] != representations[0].shape[:-2]:
+            raise arguments.wrong(ValueError, f"representations[{j}]", a, "the leading axes of representations[0]")
+    parts = []
+    for a, w in zip(representations, _shares(weights, len(representations)), strict=True):
+        if normalise:
+            a = _scaled(_varying(a))
+            norm = _gram_norm(a)[..., None, None]
+            a = a / torch.where(norm == 0, 1, norm).sqrt()
+        parts.append(math.sqrt(w) * a)
+    return parts
+
+
+def _shares(weights: Sequence[float], clients: int) -> list[float]:
+    if isinstance(weights, Tensor | np.ndarray):
+        weights = weights.tolist()
+    if not isinstance(weights, list | tuple):
+        raise arguments.wrong(TypeError, "weights", weights, f"a list of {clients} numbers")
+    if len(weights) != clients:
+        raise arguments.wrong(ValueError, "weights", weights, f"a list of {clients} numbers, one a client")
+    shares = [arguments.real("weights", w, 0) for w in weights]
+    total = math.fsum(shares)
+    if total <= 0:
+        raise arguments.wrong(ValueError, "weights", weights, "numbers of which one is positive")
+    return [w / total for w in shares]
+
+
+# --- checks of shapes and dtypes, never of values: all this runs under vmap
+
+
+def _least(unbiased: bool, centre: bool = True) -> int:
+    """The fewest rows an estimator can do with."""
+    if arguments.flag("unbiased", unbiased) and not arguments.flag("centre", centre):
+        raise ValueError("centre: got False with unbiased=True; allowed is True, as HSIC_1 is centred by itself")
+    arguments.flag("centre", centre)
+    return 4 if unbiased else 2
+
+
+def _features(name: str, a: Tensor, least: int) -> Tensor:
+    arguments.tensor(name, a, kind="float", finite=False)
+    if a.dtype not in (torch.float32, torch.float64):
+        raise arguments.wrong(TypeError, name, a, "float32 or float64 (half precision loses what centring leaves)")
+    if a.ndim < 2 or a.shape[-2] < least or a.shape[-1] < 1:
+        allowed = f"[..., L, d] with at least {least} rows (samples of the alignment set) and one column"
+        raise arguments.wrong(ValueError, name, a, allowed)
+    return a
+
+
+def _kernel(name: str, k: Tensor, least: int) -> Tensor:
+    if _features(name, k, least).shape[-1] != k.shape[-2]:
+        raise arguments.wrong(ValueError, name, k, "square, [..., L, L]")
+    return k
+
+
+def _same(name: str, x: Tensor, other: str, y: Tensor) -> None:
+    if x.shape[-2] != y.shape[-2]:
+        raise arguments.wrong(ValueError, name, x, f"the L = {y.shape[-2]} rows of {other}, the same samples")
+    if x.dtype != y.dtype:
+        raise arguments.wrong(TypeError, name, x, f"the dtype of {other}, {y.dtype}")
+    if any(m != n and 1 not in (m, n) for m, n in zip(x.shape[-3::-1], y.shape[-3::-1], strict=False)):
+        raise arguments.wrong(ValueError, name, x, f"leading axes like those of {other}, {tuple(y.shape[:-2])}")
+
+
+def _pair(a: Tensor, b: Tensor, least: int, kernels: bool = False) -> tuple[Tensor, Tensor]:
+    (first, second), check = ("km", _kernel) if kernels else ("ab", _features)
+    a, b = check(first, a, least), check(second, b, least)
+    _same(second, b, first, a)
+    return a, b

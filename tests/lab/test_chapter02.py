@@ -1,0 +1,212 @@
+"""Chapter 2's exercises: solutions pass, every usual mistake gets its own verdict, nonsense gets a message."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from fedbook import data
+from fedbook.lab import chapter02
+from fedbook.lab.exercises import EXERCISES, check
+from fedbook.learning import cka
+from fedbook.randomness import normal, stream
+
+IDS = ["02-1", "02-2", "02-3", "02-4"]
+GOOD = {"width": 7, "images": 72, "message": "representations"}
+
+
+def test_the_exercises_are_there():
+    assert sorted(i for i in EXERCISES if i.startswith("02-")) == IDS
+    assert all(len(EXERCISES[i].hints) >= 2 and len(EXERCISES[i].wrong_answers) >= 5 for i in IDS)
+    assert len(chapter02.ERRATA) > chapter02.TOLD and "statement" in chapter02.errata_table(0)
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_solutions_pass_and_usual_mistakes_get_their_own_hint(id):
+    one = EXERCISES[id]
+    verdict = check(id, one.solution)
+    assert verdict.status == "right", str(verdict)
+    hints = []
+    for known in one.wrong_answers:
+        verdict = check(id, known.answer)
+        assert verdict.status == "wrong" and known.phrase in verdict.problem, str(verdict)
+        assert verdict.hint == known.hint, (known.name, str(verdict))
+        hints.append(verdict.hint)
+    told = [h for h in hints if h]
+    assert len(set(told)) == len(told) >= 3
+
+
+def _raises(*a):
+    raise ZeroDivisionError("no")
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_nonsense_gets_a_message(id):
+    for answer in (..., None, lambda *a: ..., lambda *a: None):
+        assert check(id, answer).status == "not attempted"
+    for answer in ("x", math.nan, [], {}, 3, object(), lambda *a: {}, lambda *a: "x", lambda: 1, [math.nan] * 5,
+                   [math.inf] * 5, ["a"] * 5, [True] * 5, torch.full((5,), math.nan), torch.zeros(2, 2),
+                   lambda *a: torch.full((4, 4), math.nan), lambda *a: torch.tensor(1 + 1j), lambda *a: math.nan,
+                   lambda *a: math.inf, lambda *a: True, lambda *a: a and None, lambda *a: 10**400, _raises,
+                   lambda *a: torch.zeros(4, 4, dtype=torch.complex64), lambda *a: a[0], lambda *a: a[1],
+                   {**GOOD, "width": "a"}, {**GOOD, "width": math.nan}, {**GOOD, "images": -1},
+                   {**GOOD, "images": 10**400}, {**GOOD, "images": True}, {**GOOD, "message": None},
+                   {**GOOD, "message": []}, {**GOOD, "width": torch.ones(3)}):  # fmt: skip
+        verdict = check(id, answer)
+        assert verdict.status == "wrong" and len(verdict.problem) > 10, (answer, str(verdict))
+
+
+# --- three images
+
+
+def test_the_three_images_are_the_packages():
+    a = torch.tensor([[0.0], [-3.0], [0.0]]).double()
+    b = torch.tensor([[3.0, 4.0], [0.0, -2.0], [-3.0, 4.0]]).double()
+    mean = cka.mean_gram([a, b], [0.5, 0.5])
+    norms = [float(cka.centred_gram(k).norm()) for k in (cka.gram(a), cka.gram(b), mean)]
+    right = [*norms[:2], float(cka.linear_cka(a, b)), float(cka.gram_cka(cka.gram(a), mean)),
+             float(cka.linear_cka(a, b, centre=False))]  # fmt: skip
+    assert chapter02.solution_three_images() == pytest.approx(right, abs=1e-12)
+    assert norms[2] == pytest.approx(math.sqrt(306)) and norms[1] / norms[0] == pytest.approx(5)  # as the hints say
+    assert check("02-1", torch.tensor([6.0, 30.0, 0.8, 0.857, 0.099])).status == "right"
+
+
+# --- the alignment loss
+
+
+def test_the_alignment_loss_is_the_packages():
+    for seed in range(5):
+        rng = stream(seed, "loss")
+        a, others = normal((9, 4), rng) + 1, [normal((9, d), rng) - 2 for d in (3, 7)]
+        a, mean = a.requires_grad_(), cka.mean_gram(others, [0.3, 0.7])
+        found = chapter02.solution_alignment_loss(a, mean)
+        (slope,) = torch.autograd.grad(found, a)
+        assert found.item() == pytest.approx(1 - cka.gram_cka(cka.gram(a.detach()), mean).item(), abs=1e-12)
+        assert torch.allclose(slope, -cka.cka_gradient(a.detach(), mean), atol=1e-12)
+
+
+def test_other_ways_to_the_alignment_loss_are_right_too():
+    def by_packages(a, mean):
+        return 1 - cka.gram_cka(cka.gram(a), mean.detach())
+
+    def by_matrices(a, mean):
+        h = torch.eye(len(a), dtype=a.dtype) - 1 / len(a)
+        k, m = h @ a @ a.T @ h, h @ mean.detach() @ h
+        return 1 - torch.trace(k @ m) / (k.norm() * m.norm() + 1e-12)
+
+    def by_features(a, mean):
+        values, vectors = torch.linalg.eigh(mean.detach())
+        c = vectors * values.clamp(min=0).sqrt()
+        a, c = a - a.mean(0), c - c.mean(0)
+        return 1 - (c.T @ a).norm() ** 2 / ((a.T @ a).norm() * (c.T @ c).norm()).clamp(min=1e-12)
+
+    def with_a_branch(a, mean):
+        a = a - a.mean(0)
+        return torch.ones(()) if not a.any() else by_packages(a, mean)
+
+    def per_number(a, mean):
+        return by_packages(a, mean)[None]
+
+    for way in (by_packages, by_matrices, by_features, with_a_branch, per_number):
+        verdict = check("02-2", way)
+        assert verdict.status == "right", (way, str(verdict))
+
+
+def test_a_loss_that_learns_the_mean_kernel_is_told():
+    def swapped(a, mean):
+        return chapter02.solution_alignment_loss(a.detach(), mean) + 0 * mean.sum()
+
+    def in_float32(a, mean):
+        return chapter02.solution_alignment_loss(a.float(), mean.float())
+
+    assert "only the mean kernel" in check("02-2", swapped).problem
+    assert check("02-2", in_float32).status == "right"
+
+
+# --- the others' mean kernel
+
+
+def test_the_others_kernel_is_the_packages():
+    rng = stream(3, "others")
+    sent = [normal((6, d), rng) for d in (2, 5, 3)]
+    for client, weights in ((0, [1.0, 2.0, 3.0]), (1, [0.2, 0.3, 0.5]), (2, [1.0, 0.0, 9.0])):
+        kept = [j for j in range(3) if j != client]
+        right = cka.mean_gram([sent[j] for j in kept], [weights[j] for j in kept])
+        assert torch.allclose(chapter02.solution_others_gram(sent, weights, client), right, atol=1e-12)
+
+
+def test_other_ways_to_the_others_kernel_are_right_too():
+    def by_factor(a, w, i):
+        total = sum(w) - w[i]
+        c = torch.cat([math.sqrt(v / total) * x for j, (v, x) in enumerate(zip(w, a, strict=True)) if j != i], 1)
+        return c @ c.T
+
+    def by_subtraction(a, w, i):
+        w = torch.tensor(w, dtype=torch.float64) / sum(w)
+        whole = sum(v * x @ x.T for v, x in zip(w, a, strict=True))
+        return (whole - w[i] * a[i] @ a[i].T) / (1 - w[i])
+
+    def in_float32(a, w, i):
+        return chapter02.solution_others_gram([x.float() for x in a], w, i)
+
+    for way in (by_factor, by_subtraction, in_float32):
+        verdict = check("02-3", way)
+        assert verdict.status == "right", (way, str(verdict))
+
+
+# --- a design
+
+
+@pytest.mark.parametrize(("width", "images"), [(7, 72), (3, 30), (12, 13), (40, 20)])
+def test_chance_is_what_shuffling_gives(width, images):
+    """Whitened clients by experiment; the mean over row orders within 4 standard errors, others stay below it."""
+    rng = stream(1, "shuffled")
+    x = data.load("digits").train_x[:images].flatten(1).double()
+    left, s, _ = torch.linalg.svd(x - x.mean(0), full_matrices=False)
+    rank = min(width, images - 1)
+    white, plain = left[:, :rank], left[:, :rank] * s[:rank]
+    orders = [torch.from_numpy(rng.permutation(images)) for _ in range(400)]
+    chance = chapter02.alignment_design(width, images, "kernel").chance
+    for a, equal in ((white, True), (plain, False)):
+        found = torch.stack([cka.linear_cka(a, a[order]) for order in orders])
+        error = max(float(found.std()) / 20, 1e-9)
+        assert abs(float(found.mean()) - chance) < 4 * error if equal else float(found.mean()) < chance + 4 * error
+
+
+def test_the_ceiling_is_the_packages():
+    x = data.load("digits").train_x.flatten(1).double()
+    kernel = cka.gram(x)
+    for width in (1, 7, 30):
+        found = chapter02.alignment_design(width, 500, "kernel").ceiling
+        assert found == pytest.approx(float(cka.ceiling(kernel, width)), abs=1e-9)
+    u = torch.linalg.eigh(cka.centred_gram(kernel))  # and a client of that width does reach it
+    best = u.eigenvectors[:, -7:] * u.eigenvalues[-7:].sqrt()
+    assert float(cka.gram_cka(cka.gram(best), kernel)) == pytest.approx(
+        chapter02.alignment_design(7, 72, "kernel").ceiling, abs=1e-9
+    )
+
+
+def test_bytes_are_counted():
+    assert chapter02.alignment_design(7, 72, "representations").bytes == 7 * 72 * torch.zeros(1).element_size()
+    assert chapter02.alignment_design(7, 72, "kernel").bytes == 4 * len(torch.triu_indices(72, 72)[0])
+
+
+def test_which_designs_pass():
+    """By enumeration: two widths, representations only, and images between the two limits."""
+    good = [(d, n) for d in range(1, 20) for n in range(10, 300)
+            if chapter02.check_design({**GOOD, "width": d, "images": n}) is None]  # fmt: skip
+    assert {d for d, _ in good} == {7, 8} and (7, 71) in good and (7, 108) not in good and (7, 66) not in good
+    assert all(chapter02.check_design({"width": d, "images": n, "message": "kernel"}) for d, n in good)
+    assert check("02-4", {**GOOD, "width": np.int64(7), "images": np.int64(72)}).status == "right"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [((0, 5, "kernel"), "width"), ((2.5, 5, "kernel"), "width"), ((None, 5, "kernel"), "width"),
+     ((3, 1, "kernel"), "images"), ((3, "x", "kernel"), "images"), ((3, math.nan, "kernel"), "images"),
+     ((3, 5, "weights"), "message"), ((3, 5, None), "message")],
+)  # fmt: skip
+def test_nonsense_in_a_design_is_named(arguments, name):
+    with pytest.raises((TypeError, ValueError), match=rf"^{name}: got"):
+        chapter02.alignment_design(*arguments)
