@@ -25,7 +25,7 @@ from fedbook.learning.models import Parameters
 from fedbook.learning.neighbours import knn_predict
 from fedbook.learning.online import Online
 from fedbook.learning.pretraining import CHUNK, FEW, LIMIT, PretrainingSettings, brightest, few_rows, fewest
-from fedbook.learning.probe import few_labels, linear_probe
+from fedbook.learning.probe import Probe, few_labels, linear_probe
 from fedbook.learning.problems import OPTIONS, judged, pixel_moments
 from fedbook.learning.views import Views
 from fedbook.partition import Partition, by_name
@@ -33,6 +33,8 @@ from fedbook.randomness import stream
 
 DRAWS = 3  # of the few labels
 OWN_SOURCE = "holdout"
+IMAGES = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "svhn", "emnist", "pathmnist", "tiny_imagenet")
+SOURCES = (OWN_SOURCE, "noise", "photographs", *IMAGES)
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class AlignedSettings(PretrainingSettings):
         self.words()
         arguments.one_of("assignment", self.assignment, ("turn", "random"))
         arguments.integer("alignment_samples", self.alignment_samples, 2)
-        arguments.one_of("alignment_source", self.alignment_source, (OWN_SOURCE, "noise", "photographs", *data.names()))
+        arguments.one_of("alignment_source", self.alignment_source, SOURCES)
         arguments.one_of("probe", self.probe, ("exact", "paper"))
 
     def words(self) -> dict[str, tuple[str, int]]:
@@ -141,6 +143,7 @@ class AlignedProblem:
 
         ``probe``: all labels of the judged training images. ``probe_few``: 5 labels a class, mean of three draws.
         ``own_classes``: a probe of the client's classes alone, on test images of these. Nearest neighbours by cosine.
+        Only ``probe`` may be fitted as the paper does it: a hundred epochs of Adam on few samples end far from a minimum.
         Shapes: features [M, D], [n, D]. Features that are not finite give NaN.
         """
         names = ("knn", "probe", "probe_few", *(() if own is None else ("own_classes",)))
@@ -149,10 +152,15 @@ class AlignedProblem:
         y, count = self.y[self.seen], len(self.classes)
         found = knn_predict(train, y, test, k=min(self.settings.neighbours, len(y)), num_classes=count)
         draws = [few_labels(y, min(FEW, fewest(y)), seed=i) for i in range(DRAWS)]
-        few = [self.probe(train[rows], y[rows], test, self.test_y) for rows in draws]
+
+        def fitted(rows: Tensor | slice) -> Probe:
+            return linear_probe(train[rows], y[rows], standardise=True, tolerance=1e-5)
+
+        few = [fitted(rows).accuracy(test, self.test_y) for rows in draws]
+        whole = adam_probe(train, y) if self.settings.probe == "paper" else fitted(slice(None))
         values = {
             "knn": float((found == self.test_y).double().mean()),
-            "probe": self.probe(train, y, test, self.test_y),
+            "probe": whole.accuracy(test, self.test_y),
             "probe_few": sum(few) / DRAWS,
         }
         if own is None:
@@ -162,13 +170,7 @@ class AlignedProblem:
             return values | {"own_classes": 1.0}  # nothing to tell apart
         if int(mine.sum()) == len(y):
             return values | {"own_classes": values["probe"]}
-        return values | {"own_classes": self.probe(train[mine], y[mine], test[judged_on], self.test_y[judged_on])}
-
-    def probe(self, h: Tensor, y: Tensor, test: Tensor, test_y: Tensor) -> float:
-        """Test accuracy of a linear classifier of features, fitted as the settings say."""
-        if self.settings.probe == "paper":
-            return adam_probe(h, y).accuracy(test, test_y)
-        return linear_probe(h, y, standardise=True, tolerance=1e-5).accuracy(test, test_y)
+        return values | {"own_classes": fitted(mine).accuracy(test[judged_on], self.test_y[judged_on])}
 
     def evaluation(
         self, nets: Mapping[str, Online], layer: str, initial: Callable[[int, int], Parameters], raw: bool = False
@@ -278,6 +280,9 @@ def aligned_problem(
     settings = settings or AlignedSettings()
     if not isinstance(settings, AlignedSettings):
         raise arguments.wrong(TypeError, "settings", settings, "AlignedSettings")
+    if settings.alignment_source == name:
+        allowed = f"{OWN_SOURCE} for images of the same data that no client holds"
+        raise arguments.wrong(ValueError, "alignment_source", name, allowed)
     images = data.load(name, dtype=torch.uint8, **({} if name == "digits" else {"root": root}))
     (x, y), (test_x, test_y) = judged(images, settings)
     top, shape, count = brightest(name), tuple(x.shape[1:]), settings.alignment_samples

@@ -23,7 +23,7 @@ from fedbook import arguments
 from fedbook.learning.fixup import resnet20, resnet50
 from fedbook.learning.heads import NormalisedHead, in_batch
 from fedbook.learning.models import Network
-from fedbook.learning.residual import resnet18
+from fedbook.learning.residual import resnet18, resnet34
 
 BACKBONE, PROJECTOR = "backbone.", "projector."  # what the names of their parameters start with
 
@@ -140,6 +140,7 @@ ENCODERS = {
     "cnn_s": _cnn_for_small(16, 32, 48),
     "cnn_m": _cnn_for_small(32, 64, 96),
     "resnet18": Kind(lambda c, h, w: resnet18(c, h, w, 1)[:-1], 512),
+    "resnet34": Kind(lambda c, h, w: resnet34(c, h, w, 1)[:-1], 512),
     "fixup_resnet20": _fixup20(1),
     "fixup_resnet20_x2": _fixup20(2),
     "fixup_resnet20_x4": _fixup20(4),
@@ -168,7 +169,7 @@ def encoder(name: str, shape: Sequence[int], width: int, projector: str = "mlp")
     * fixup_resnet20, _x2, _x4, _x8: without normalisation, 1, 2, 4 or 8 times as wide as He et al.'s. 3x32x32:
       D 64, 270,302, 82 MFLOP; D 128, 1,080,206, 0.32 GFLOP; D 256, 4,318,958, 1.3 GFLOP; D 512, 17,272,238, 5.2 GFLOP.
     * fixup_resnet50: the same with bottlenecks, for small images. 3x32x32: D 2,048, 23,447,345, 2.6 GFLOP.
-    * resnet18: group normalisation. 3x32x32: D 512, 11,168,832, 1.1 GFLOP.
+    * resnet18, resnet34: group normalisation. 3x32x32: D 512, 11,168,832, 1.1 GFLOP; D 512, 21,276,992, 2.3 GFLOP.
 
     Projectors: "mlp" (D - 2H - H with one ReLU; 512-1024-512: 1,050,112), "batch_norm" (the same with batch
     normalisation before the ReLU), "linear" (D - H), "none" (z is h, so H must be D).

@@ -10,7 +10,7 @@ from fedbook import arguments
 if TYPE_CHECKING:
     from fedbook.experiment import Paper
 
-NAMES = ("fedavg", "fedsc", "prirfed", "dp2_fedsam", "cvfl")
+NAMES = ("fedavg", "fedsc", "prirfed", "dp2_fedsam", "cvfl", "hetero_ssfl")
 
 
 def paper(name: str) -> Paper:

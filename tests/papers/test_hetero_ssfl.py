@@ -8,13 +8,12 @@ import torch
 from torch import nn
 from torch.nn.functional import normalize
 
-from fedbook.experiment import plan
 from fedbook.federation import Rounds, Rows, run, tree_map
-from fedbook.learning.aligned_problem import AlignedSettings, aligned_problem, mean_pair
+from fedbook.learning.aligned_problem import AlignedSettings, aligned_problem
 from fedbook.learning.local import epochs
-from fedbook.learning.online import PREDICTOR, with_predictor
-from fedbook.papers import fedbyol, hetero_ssfl
-from fedbook.papers.hetero_ssfl import PAPER, Config, HeteroSSFL
+from fedbook.learning.online import with_predictor
+from fedbook.papers import fedbyol
+from fedbook.papers.hetero_ssfl import Config, HeteroSSFL
 from fedbook.randomness import stream
 
 PLAIN = Config(
