@@ -43,6 +43,7 @@ TOWERS = {  # the shape of a party's sample
 TOWER_ROWS, TOWER_CHUNKS, TOWER_BATCH, TOWER_STEPS, PARTIES, WIDTH = (4, 20), (4, 20), 100, 2, 4, 32
 ENCODERS = {  # the shape of an image
     "encoder mlp": (1, 8, 8), "encoder mlp256": (1, 28, 28), "encoder cnn": (1, 28, 28), "encoder resnet18": (3, 8, 8),
+    "encoder cnn_s": (1, 8, 8), "encoder cnn_m": (1, 8, 8), "encoder resnet34": (3, 8, 8),
     "encoder fixup_resnet20": (3, 8, 8), "encoder fixup_resnet20_x2": (3, 8, 8), "encoder fixup_resnet20_x4": (3, 4, 4),
     "encoder fixup_resnet20_x8": (3, 4, 4), "encoder fixup_resnet50": (3, 4, 4),
 }  # fmt: skip
