@@ -537,6 +537,11 @@ def run_on(
 
 # A client's target outlives the round (FedBYOL too: the FedSSL code's default); mu is relative to one direction.
 _COMMON = {"target": "local", "directions": "mean", "weight_decay": 0.0, "max_norm": 0.0}
+_SMALL = _COMMON | {"local_epochs": 3, "batch_size": 64, "lr": 0.1, "target_decay": 0.95}
+_GREY = {
+    "architectures": "cnn,mlp256", "model": "cnn", "width": 64, "train_samples": 4000, "test_samples": 2000,
+    "judged_samples": 2000, "fedu_threshold": 0.2,
+}  # fmt: skip
 _PHOTOGRAPHS = {
     "architectures": "cnn,fixup_resnet20", "model": "fixup_resnet20", "width": 64, "views": "photographs",
     "alignment_samples": 2000, "judged_samples": 5000,
@@ -561,17 +566,17 @@ PAPER = Paper(
         "tiny_imagenet": "colour photographs of 200 things, 64x64, 110,000 (does not ship: fedbook data tiny_imagenet)",
     },
     profiles={
-        "quick": _COMMON | {"rounds": 15, "local_epochs": 3, "batch_size": 64, "target_decay": 0.95},
-        "standard": _COMMON | {"rounds": 15, "local_epochs": 3, "batch_size": 64, "target_decay": 0.95},
+        "quick": _SMALL | {"rounds": 5},
+        "standard": _SMALL | {"rounds": 20},
         "paper": _COMMON | {"batch_size": 200, "lr": 0.032, "lr_schedule": "constant", "probe": "paper"},
     },
     settings=(Config, AlignedSettings),
     metric="probe_few",
     curves=("probe", "knn", "alignment", "alignment_test", "self_loss", "rank", "own_classes", "bytes"),
     fits={
-        "digits": {},
-        "mnist": {"views": "handwriting", "train_samples": 4000, "judged_samples": 2000},
-        "fashion_mnist": {"views": "clothes", "train_samples": 4000, "judged_samples": 2000},
+        "digits": {"fedu_threshold": 0.2},
+        "mnist": _GREY | {"views": "handwriting"},
+        "fashion_mnist": _GREY | {"views": "clothes"},
         "cifar10": _PHOTOGRAPHS,
         "cifar100": _PHOTOGRAPHS | {"classes_per_client": 20},
         "tiny_imagenet": _PHOTOGRAPHS | {"classes_per_client": 40},

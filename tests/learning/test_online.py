@@ -1,0 +1,235 @@
+"""BYOL's and SimSiam's objective against PyTorch's modules, and what a layer makes of images."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.func import grad, vmap
+from torch.nn.functional import cosine_similarity
+
+from fedbook.learning.encoders import encoder
+from fedbook.learning.heads import RUNNING
+from fedbook.learning.models import stack
+from fedbook.learning.online import LAYERS, Online, online, only_predictor, with_predictor, without_predictor
+from fedbook.randomness import normal, stream
+
+SHAPE, WIDTH, HIDDEN = (1, 5, 5), 6, 9
+ALL = [(loss, directions, projector) for loss in ("byol", "simsiam") for directions in ("sum", "mean")
+       for projector in ("batch_norm", "mlp")]  # fmt: skip
+
+
+def network(loss="byol", directions="sum", projector="batch_norm", name="mlp"):
+    return online(encoder(name, SHAPE, WIDTH, projector), HIDDEN, loss, directions)
+
+
+def started(net, seed=0):
+    """Parameters of which none is 0 or 1, running statistics too; with a target where it moves."""
+    theta = net.init(stream(seed, "init"), torch.float64)
+    theta = {n: p + 0.1 * normal(p.shape, stream(seed, n)).abs() for n, p in theta.items()}
+    if net.moving:
+        slow = net.init(stream(seed + 100, "init"), torch.float64)
+        return theta, without_predictor(slow)
+    return theta, None
+
+
+def views(samples=7, count=4, seed=0):
+    return normal((samples, count, *SHAPE), stream(seed, "views"))
+
+
+def gap(a, b):
+    return float((a - b).detach().abs().max())
+
+
+def modules(net, theta):
+    """Backbone, projector and predictor out of PyTorch's own layers."""
+    whole = net.encoder.build().double()
+    whole.load_state_dict(without_predictor(theta))
+    head = net.predictor.build().double()
+    head.load_state_dict(only_predictor(theta))
+
+    def plain(module):
+        if not net.encoder.normalised:
+            return module
+        norm = nn.BatchNorm1d(module.first.out_features).double()
+        names = {"weight": "weight", "bias": "bias", "running_mean": "running_mean", "running_variance": "running_var"}
+        norm.load_state_dict({to: getattr(module.norm, name) for name, to in names.items()}, strict=False)
+        return nn.Sequential(module.first, norm, nn.ReLU(), module.second)
+
+    return whole[0], plain(copy.deepcopy(whole[1])), plain(head)
+
+
+def by_hand(net, theta, slow, x):
+    """The mean over samples and pairs of both directions; all views of a batch pass together."""
+    backbone, projector, predictor = modules(net, theta)
+    n, count = x.shape[:2]
+    z = projector(backbone(x.flatten(0, 1)))
+    p = predictor(z).unflatten(0, (n, count))
+    target = z
+    if net.moving:
+        body, head, _ = modules(net, with_predictor(slow, only_predictor(theta)))
+        target = head(body(x.flatten(0, 1)))
+    target = target.detach().unflatten(0, (n, count))
+    total = 0.0
+    for i in range(n):
+        for v in range(count // 2):
+            for a, b in ((v, v + count // 2), (v + count // 2, v)):
+                cosine = cosine_similarity(p[i, a], target[i, b], dim=0)
+                total = total + (2 - 2 * cosine if net.moving else -cosine)
+    total = total / (n * count // 2)
+    return (total if net.directions == "sum" else total / 2), (backbone, projector, predictor)
+
+
+@pytest.mark.parametrize(("loss", "directions", "projector"), ALL)
+def test_objective_is_that_of_pytorch(loss, directions, projector):
+    net = network(loss, directions, projector)
+    theta, slow = started(net)
+    x, weight = views(), torch.ones(7, dtype=torch.float64)
+    more = {} if slow is None else {"target": slow}
+
+    def value(theta):
+        return net.objective({**theta, **more}, x, weight)[0]
+
+    expected, parts = by_hand(net, theta, slow, x)
+    assert gap(value(theta), expected) < 1e-12
+    expected.backward()
+    found = grad(value)(theta)
+    names = {"backbone.": parts[0], "projector.": parts[1], "predictor.": parts[2]}
+    seen = net.objective({**theta, **more}, x, weight)[1]
+    assert set(seen) == ({f"{part}.{n}" for part in ("projector", "predictor") for n in RUNNING}
+                         if projector == "batch_norm" else set())  # fmt: skip
+    for prefix, module in names.items():
+        for name, p in module.named_parameters():
+            ours = name if prefix == "backbone." or projector == "mlp" else name.replace("0.", "first.").replace(
+                "1.", "norm.").replace("3.", "second.")  # fmt: skip
+            assert gap(found[prefix + ours], p.grad) < 1e-9, prefix + name
+    for part, module in (("projector", parts[1]), ("predictor", parts[2])):
+        if projector == "batch_norm":  # PyTorch's running statistics after one batch
+            for name, theirs in zip(RUNNING, (module[1].running_mean, module[1].running_var), strict=True):
+                assert gap(theta[f"{part}.{name}"].lerp(seen[f"{part}.{name}"], 0.1), theirs) < 1e-12
+    for name in found:
+        if "running" in name:
+            assert float(found[name].abs().max()) == 0
+
+
+@pytest.mark.parametrize("loss", ["byol", "simsiam"])
+def test_the_sum_of_directions_is_twice_their_mean(loss):
+    theta, slow = started(network(loss))
+    theta, x, weight = theta | ({"target": slow} if slow else {}), views(), torch.ones(7, dtype=torch.float64)
+    both, half = (float(network(loss, word).objective(theta, x, weight)[0]) for word in ("sum", "mean"))
+    assert both == pytest.approx(2 * half, abs=1e-14) and abs(half) > 1e-3
+
+
+@pytest.mark.parametrize("projector", ["batch_norm", "mlp"])
+def test_byol_on_its_own_encoder_is_2_and_twice_simsiam(projector):
+    """With the mean of the directions; the gradient is then just twice as long: no branch but one has a gradient."""
+    byol, simsiam = (network(loss, "mean", projector) for loss in ("byol", "simsiam"))
+    theta, x, weight = started(simsiam)[0], views(), torch.ones(7, dtype=torch.float64)
+    a = byol.objective(theta | {"target": without_predictor(theta)}, x, weight)[0]
+    b = simsiam.objective(theta, x, weight)[0]
+    assert gap(a, 2 + 2 * b) < 1e-13 and 0 < float(a) < 4
+    own = {n: p.clone() for n, p in without_predictor(theta).items()}
+    one = grad(lambda theta: byol.objective({**theta, "target": own}, x, weight)[0])(theta)
+    other = grad(lambda theta: simsiam.objective(theta, x, weight)[0])(theta)
+    assert all(gap(one[n], 2 * other[n]) < 1e-12 for n in theta)
+    assert max(float(g.abs().max()) for g in other.values()) > 1e-2
+
+
+def test_no_gradient_reaches_the_target():
+    net = network()
+    theta, slow = started(net)
+    found = grad(lambda slow: net.objective({**theta, "target": slow}, views(), torch.ones(7).double())[0])(slow)
+    assert all(float(g.abs().max()) == 0 for g in found.values())
+
+
+@pytest.mark.parametrize("loss", ["byol", "simsiam"])
+@pytest.mark.parametrize("projector", ["batch_norm", "mlp"])
+def test_filling_rows_do_not_count(loss, projector):
+    net = network(loss, projector=projector)
+    theta, slow = started(net)
+    theta, x = theta | ({"target": slow} if slow else {}), views()
+    weight = torch.tensor([1, 0, 1, 1, 0, 1, 1], dtype=torch.float64)
+    x[weight == 0] = 50.0
+    value, seen = net.objective(theta, x, weight)
+    few, expected = net.objective(theta, x[weight > 0], torch.ones(5, dtype=torch.float64))
+    assert gap(value, few) < 1e-11 and all(gap(seen[n], expected[n]) < 1e-11 for n in expected)
+
+
+def test_all_views_of_a_batch_are_normalised_together():
+    """Not each view on its own: a view that is shifted changes what becomes of the other."""
+    net = network("simsiam")
+    theta, x = started(net)[0], views(count=2)
+    _, seen = net.objective(theta, x, torch.ones(7).double())
+    z = net.encoder.module[1].first
+    u = torch.nn.functional.linear(
+        net.encoder.features(theta, x.flatten(0, 1)), theta["projector.first.weight"], theta["projector.first.bias"]
+    )
+    assert u.shape == (14, z.out_features) and gap(seen["projector.norm.running_mean"], u.mean(0)) < 1e-12
+    assert gap(seen["projector.norm.running_variance"], u.var(0)) < 1e-12
+
+
+@pytest.mark.parametrize("projector", ["batch_norm", "mlp"])
+@pytest.mark.parametrize("mode", ["running", "batch"])
+def test_what_a_layer_makes_of_images(projector, mode):
+    net = network(projector=projector, name="cnn_s")
+    theta, _ = started(net)
+    x = normal((8, *SHAPE), stream(0, "images"))
+    parts = [m.train(mode == "batch") for m in modules(net, theta)]
+    weight = torch.ones(8, dtype=torch.float64) if mode == "batch" else None
+    h = parts[0](x)
+    expected = {"encoder": h, "projector": parts[1](h)}
+    expected["predictor"] = parts[2](expected["projector"])
+    assert set(expected) == set(LAYERS)
+    for layer in LAYERS:
+        a, seen = net.represent(theta, x, layer, weight)
+        again, same = net.represent_features(theta, net.encoder.features(theta, x), layer, weight)
+        assert gap(a, expected[layer]) < 1e-11 and torch.equal(a, again) and set(seen) == set(same)
+        deep = {"encoder": (), "projector": ("projector",), "predictor": ("projector", "predictor")}[layer]
+        counted = projector == "batch_norm" and mode == "batch"
+        assert set(seen) == ({f"{part}.{n}" for part in deep for n in RUNNING} if counted else set())
+        if mode == "running":  # a function of one image
+            assert gap(net.represent(theta, x[[3]], layer)[0][0], a[3]) < 1e-12
+    assert torch.equal(net.represent(theta, x)[0], net.represent(theta, x, "predictor")[0])
+
+
+def test_clients_side_by_side_are_a_loop():
+    net, weight = network("byol", "mean"), torch.ones(3, 7, dtype=torch.float64)
+    weight[1, 4:] = 0
+    each = [started(net, seed) for seed in range(3)]
+    theta, slow, x = stack([t for t, _ in each]), stack([s for _, s in each]), normal((3, 7, 2, *SHAPE), stream(0, "x"))
+
+    def one(theta, slow, x, weight):
+        return net.objective({**theta, "target": slow}, x, weight)
+
+    value, seen = vmap(one)(theta, slow, x, weight)
+    for k, (t, s) in enumerate(each):
+        alone, found = one(t, s, x[k], weight[k])
+        assert gap(value[k], alone) < 1e-12 and all(gap(seen[n][k], found[n]) < 1e-12 for n in found)
+
+
+def test_in_mixed_precision_the_loss_is_in_full():
+    full, mixed = network(), online(encoder("mlp", SHAPE, WIDTH, "batch_norm"), HIDDEN, precision="mixed")
+    theta = full.init(stream(0, "init"), torch.float32)
+    theta, x, weight = theta | {"target": without_predictor(theta)}, views().float(), torch.ones(7)
+    (a, _), (b, seen) = full.objective(theta, x, weight), mixed.objective(theta, x, weight)
+    assert b.dtype == torch.float32 and 0 < gap(a, b) < 0.05
+    assert all(s.dtype == torch.float32 for s in seen.values())
+
+
+def test_the_dictionary_is_taken_apart_as_it_was_put_together():
+    net = network()
+    first, second = net.encoder.init(stream(0, "a"), torch.float64), net.predictor.init(stream(0, "b"), torch.float64)
+    theta = with_predictor(first, second)
+    assert len(theta) == len(first) + len(second)
+    for parts, expected in ((without_predictor(theta), first), (only_predictor(theta), second)):
+        assert parts.keys() == expected.keys() and all(torch.equal(parts[n], p) for n, p in expected.items())
+    rng = stream(3, "init")
+    drawn, rng_again = net.init(rng, torch.float64), stream(3, "init")
+    assert all(torch.equal(drawn[n], p) for n, p in net.encoder.init(rng_again, torch.float64).items())
+
+
+def test_the_predictor_follows_the_encoder():
+    net = online(encoder("mlp", SHAPE, WIDTH, "batch_norm"))
+    assert isinstance(net, Online) and net.moving and net.width == WIDTH
+    assert net.predictor.module.first.out_features == 2 * WIDTH and hasattr(net.predictor.module, "norm")
+    assert not network("simsiam").moving and not hasattr(network(projector="mlp").predictor.module, "norm")
