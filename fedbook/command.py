@@ -208,11 +208,8 @@ def _book(options: argparse.Namespace) -> int:
     from fedbook.book.commit import commit_all
 
     try:
-        chosen = [book.chapter(key) for key in options.chapters] or book.ready_chapters()
+        chosen = [book.chapter(key) for key in options.chapters] or list(book.CHAPTERS)
         arguments.one_of("profile", options.profile, book.contents.PROFILES)
-        if not all(one.ready for one in chosen):
-            raise ValueError(f"chapter: got {options.chapters}; allowed are the chapters that are written: "
-                             + ", ".join(one.name for one in book.ready_chapters()))  # fmt: skip
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error
     if options.commit:

@@ -47,15 +47,15 @@ def chapter_page(product: str | Path, chapter: Chapter, folder: str | Path | Non
 
 
 def neighbours(chapter: Chapter) -> str:
-    """Links to the previous chapter, the contents and the next chapter; those not written are no links."""
+    """Links to the previous chapter, the contents and the next chapter."""
     parts = []
     for step, arrow in ((-1, "← {}"), (1, "{} →")):
         place_ = CHAPTERS.index(chapter) + step
         other = CHAPTERS[place_] if 0 <= place_ < len(CHAPTERS) else None
         text = arrow.format(escape(other.title.split(":")[0])) if other else ""
-        if other and other.ready:
+        if other:
             text = f'<a href="{other.page}">{text}</a>'
-        parts.append(f"<span>{text}{' (not yet written)' if other and not other.ready else ''}</span>")
+        parts.append(f"<span>{text}</span>")
     return f'{parts[0]}<a href="index.html">Contents</a>{parts[1]}'
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fedbook.book.contents import notebook_path, notebooks_folder, ready_chapters
+from fedbook.book.contents import CHAPTERS, notebook_path, notebooks_folder
 from fedbook.book.product import PAPERMILL_MARKER, WIDGET_VIEW, tags
 from fedbook.book.run import ChapterReport, run_chapter
 
@@ -58,7 +58,7 @@ def commit_chapter(path: str | Path, *, timeout: float = 1800.0) -> ChapterRepor
 def commit_all(paths: Iterable[str | Path] | None = None) -> list[ChapterReport]:
     """Rewrite these notebooks, or those of all ready chapters, in turn; the first that cannot be stops it."""
     if paths is None:
-        paths = [notebooks_folder() / chapter.file for chapter in ready_chapters()]
+        paths = [notebooks_folder() / chapter.file for chapter in CHAPTERS]
     return [commit_chapter(path) for path in paths]
 
 

@@ -63,10 +63,8 @@ def contents_page(chapters: Iterable[Chapter], reports: Mapping[str, ChapterRepo
         title = escape(chapter.title)
         if chapter.name in written:
             title, state = f'<a href="{chapter.page}">{title}</a>', '<span class="status-ready">ready</span>'
-        elif chapter.ready:
-            state = "failed" if report is not None and not report.ok else "not run"
         else:
-            state = "not yet written"
+            state = "failed" if report is not None and not report.ok else "not run"
         costs = (report.seconds, report.peak_mb, report.size_kb) if report is not None else (None, None, None)
         cells = "".join(f'<td class="number">{"" if cost is None else f"{cost:.0f}"}</td>' for cost in costs)
         rows.append(

@@ -12,8 +12,7 @@ SEPARATOR = " · "
 
 
 def navigation(slug: str, chapters: Sequence[Any] | None = None) -> str:
-    """Markdown for the chapter with that slug (``fedsc``) or name (``01_fedsc``): links beside it in the folder. A
-    chapter not yet written is named without a link.
+    """Markdown for the chapter with that slug (``fedsc``) or name (``01_fedsc``): links beside it in the folder.
 
     Raises: ValueError (no such chapter).
     """
@@ -34,5 +33,4 @@ def navigation(slug: str, chapters: Sequence[Any] | None = None) -> str:
 
 
 def _entry(chapter: Any) -> str:
-    title = f"{chapter.number} {chapter.title}"
-    return f"[{title}]({chapter.file})" if chapter.ready else f"{title} (not yet written)"
+    return f"[{chapter.number} {chapter.title}]({chapter.file})"
