@@ -19,7 +19,6 @@ from fedbook.lab.stored_cells import setting as setting
 from fedbook.lab.style import PALETTE, series
 from fedbook.papers.fedsc import METHODS
 
-
 BASE = "fedavg-sc"
 CONTROLS = ("random-encoder", "raw-pixels")  # they have no rounds: horizontal lines
 ALONE = ("centralized-sc", "local-sc", *CONTROLS)  # nothing is sent

@@ -85,6 +85,7 @@ class Words:
     ``methods``: all, in order; ``names`` of them. ``metrics``: word to label; ``shares``: those shown in per cent.
     ``controls``: methods without rounds, drawn as horizontal lines. ``looks``: what differs from the series of a
     method's place. ``base``: what others are compared with. ``tenths``: metrics with one digit, beside shares.
+    ``only``: metrics that are drawn by round for some methods alone (for the others they are constants).
     """
 
     methods: Sequence[str]
@@ -96,6 +97,7 @@ class Words:
     metric: str
     looks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     tenths: Sequence[str] = ("rank",)
+    only: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def cells_of(self, *tables: Table, **fixed: Any) -> dict[str, Cell]:
         """The cells with the settings ``fixed``, by method, in the order of the chapter.
@@ -161,8 +163,8 @@ class Words:
         told = []
         for ax, metric in zip(spots, metrics, strict=True):
             parts = []
-            for method, cell in cells.items():
-                t, values = self.curve(cell, metric)
+            for method in (m for m in cells if m in self.only.get(metric, cells)):
+                t, values = self.curve(cells[method], metric)
                 whole = values[values.isfinite().all(1)]
                 if not len(whole):
                     parts.append(f"{self.names[method]} none")
@@ -179,9 +181,18 @@ class Words:
             ax.set(xlabel="round $t$", ylabel=self.label(metric))
             ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
             told.append(f"{metric}: {', '.join(parts)}")
-        if spots[-1].lines:
-            spots[-1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
-        return f"Mean over {len(values)} seeds after the last round, {'; '.join(told)}."
+        handles = {label: h for ax in spots for h, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+        if handles:
+            words = [self.names[m] for m in cells if self.names[m] in handles]
+            spots[-1].legend(
+                [handles[word] for word in words],
+                words,
+                loc="upper left",
+                bbox_to_anchor=(1.01, 1.0),
+                borderaxespad=0.0,
+            )
+        seeds = len(next(iter(cells.values()))["runs"])
+        return f"Mean over {seeds} seeds after the last round, {'; '.join(told)}."
 
     def curve(self, cell: Cell, metric: str) -> tuple[Tensor, Tensor]:
         """Rounds [E] and values [S, E]; NaN where the method has no such metric. Raises: ValueError (unknown)."""

@@ -34,11 +34,11 @@ def differences_text(words: Words, found: Mapping[str, Mapping[str, Interval]], 
 def tuning_text(words: Words, tables: Sequence[Table], fixed: Mapping[str, Any]) -> str:
     """What each cell chose from its grid, the mean metric of every trial, and choices at the edge, as text.
 
-    Raises: TypeError, ValueError (nothing was tuned).
+    Controls are left out: nothing in them depends on what is tuned. Raises: TypeError, ValueError (nothing was tuned).
     """
     rows = [["method", "varied", "chosen", "at the edge", "trials"]]
     for _, cell in chosen(tables, **fixed):
-        if cell["tried"]:
+        if cell["tried"] and cell["method"] not in words.controls:
             trials = (
                 ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in one["settings"].values())
                 + (": diverged" if one["mean"] is None else f": {one['mean']:.3f}")

@@ -5,8 +5,7 @@ The labels never reach a client's self-supervised training: they are used to spl
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,18 +13,10 @@ from torch import Tensor
 
 from fedbook import arguments, data
 from fedbook.federation.population import Federation
-from fedbook.federation.tree import Tree, tree_map
-from fedbook.learning.adam_probe import adam_probe
 from fedbook.learning.alignment_set import alignment_images, split_alignment
 from fedbook.learning.augmentation import AUGMENTATIONS
-from fedbook.learning.cka import linear_cka
-from fedbook.learning.contrast import correlation, effective_rank
 from fedbook.learning.encoders import ENCODERS, Encoder, encoder
-from fedbook.learning.models import Parameters
-from fedbook.learning.neighbours import knn_predict
-from fedbook.learning.online import Online
-from fedbook.learning.pretraining import CHUNK, FEW, LIMIT, PretrainingSettings, brightest, few_rows, fewest
-from fedbook.learning.probe import Probe, few_labels, linear_probe
+from fedbook.learning.pretraining import CHUNK, PretrainingSettings, brightest, few_rows
 from fedbook.learning.problems import OPTIONS, judged, pixel_moments
 from fedbook.learning.views import Views
 from fedbook.partition import Partition, by_name
@@ -33,8 +24,8 @@ from fedbook.randomness import stream
 
 DRAWS = 3  # of the few labels
 OWN_SOURCE = "holdout"
-IMAGES = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "svhn", "emnist", "pathmnist", "tiny_imagenet")
-SOURCES = (OWN_SOURCE, "noise", "photographs", *IMAGES)
+DATASETS = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "svhn", "emnist", "pathmnist", "tiny_imagenet")
+SOURCES = (OWN_SOURCE, "noise", "photographs", *DATASETS)
 
 
 @dataclass(frozen=True)
@@ -74,13 +65,15 @@ class AlignedSettings(PretrainingSettings):
         """The architectures: word to (backbone, width of its representation). Raises: TypeError, ValueError."""
         if not isinstance(self.architectures, str):
             raise arguments.wrong(TypeError, "architectures", self.architectures, "words separated by commas")
-        found = {}
-        for word in self.architectures.split(","):
-            name, _, width = word.strip().partition(":")
+        found: dict[str, tuple[str, int]] = {}
+        for word in (word.strip() for word in self.architectures.split(",")):
+            name, colon, width = word.partition(":")
             arguments.one_of("architectures", name, ENCODERS)
-            if width and not (width.isdigit() and int(width)):
+            if colon and not (width.isascii() and width.isdigit() and int(width)):
                 raise arguments.wrong(ValueError, "architectures", word, "a word, or a word, a colon and a width")
-            found[word.strip()] = name, int(width or self.width)
+            if word in found:  # clients take turns by word: twice would still be one turn
+                raise arguments.wrong(ValueError, "architectures", self.architectures, "every architecture once")
+            found[word] = name, int(width or self.width)
         return found
 
     def assigned(self) -> list[str]:
@@ -96,7 +89,8 @@ class AlignedProblem:
     """Private images and one split a seed, an alignment set that everybody knows, and encoders by architecture.
 
     Shapes: ``x`` [N, C, H, W] in [0, 1], ``y`` [N], without the alignment images; ``test_x``, ``test_y`` [n];
-    ``alignment`` [L, C, H, W] in [0, 1]; ``seen`` [M] the rows of x whose labels probes may use.
+    ``levels`` [L, C, H, W] uint8 the alignment images as they are sent, white is ``top``; ``alignment`` the same in
+    [0, 1]; ``seen`` [M] the rows of x whose labels probes may use.
     """
 
     name: str
@@ -105,7 +99,8 @@ class AlignedProblem:
     y: Tensor
     test_x: Tensor
     test_y: Tensor
-    alignment: Tensor
+    levels: Tensor
+    top: int
     classes: tuple[str, ...]
     partitions: tuple[Partition, ...]
     assigned: tuple[str, ...]
@@ -113,6 +108,11 @@ class AlignedProblem:
     model: Encoder
     views: Views
     seen: Tensor
+
+    @property
+    def alignment(self) -> Tensor:
+        """The alignment images [L, C, H, W] in [0, 1]."""
+        return self.levels.to(self.x) / self.top
 
     def federation(self, personal: bool = True, pooled: bool = False, extended: bool = False) -> Federation:
         """The clients; ``personal``: by architecture, with the labels left out; else one group, with labels.
@@ -134,135 +134,9 @@ class AlignedProblem:
         return self.y[rows.to(self.y.device)].unique()
 
     @torch.no_grad()
-    def features(self, net: Encoder, theta: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """h [n, D] of images [n, C, H, W] as they are."""
-        return torch.cat([net.features(theta, self.views.plain(some)) for some in x.split(CHUNK)])
-
-    def scores(self, train: Tensor, test: Tensor, own: Tensor | None = None) -> dict[str, float]:
-        """``knn``, ``probe``, ``probe_few`` and with a client's ``own`` classes ``own_classes``: test accuracies.
-
-        ``probe``: all labels of the judged training images. ``probe_few``: 5 labels a class, mean of three draws.
-        ``own_classes``: a probe of the client's classes alone, on test images of these. Nearest neighbours by cosine.
-        Only ``probe`` may be fitted as the paper does it: a hundred epochs of Adam on few samples end far from a minimum.
-        Shapes: features [M, D], [n, D]. Features that are not finite give NaN.
-        """
-        names = ("knn", "probe", "probe_few", *(() if own is None else ("own_classes",)))
-        if not all(bool((h.abs() < LIMIT).all()) for h in (train, test)):
-            return dict.fromkeys(names, math.nan)
-        y, count = self.y[self.seen], len(self.classes)
-        found = knn_predict(train, y, test, k=min(self.settings.neighbours, len(y)), num_classes=count)
-        draws = [few_labels(y, min(FEW, fewest(y)), seed=i) for i in range(DRAWS)]
-
-        def fitted(rows: Tensor | slice) -> Probe:
-            return linear_probe(train[rows], y[rows], standardise=True, tolerance=1e-5)
-
-        few = [fitted(rows).accuracy(test, self.test_y) for rows in draws]
-        whole = adam_probe(train, y) if self.settings.probe == "paper" else fitted(slice(None))
-        values = {
-            "knn": float((found == self.test_y).double().mean()),
-            "probe": whole.accuracy(test, self.test_y),
-            "probe_few": sum(few) / DRAWS,
-        }
-        if own is None:
-            return values
-        mine, judged_on = torch.isin(y, own), torch.isin(self.test_y, own)
-        if len(own) == 1 or not bool(judged_on.any()):
-            return values | {"own_classes": 1.0}  # nothing to tell apart
-        if int(mine.sum()) == len(y):
-            return values | {"own_classes": values["probe"]}
-        return values | {"own_classes": fitted(mine).accuracy(test[judged_on], self.test_y[judged_on])}
-
-    def evaluation(
-        self, nets: Mapping[str, Online], layer: str, initial: Callable[[int, int], Parameters], raw: bool = False
-    ) -> Callable[[Mapping[str, Tree], Mapping[str, Tree]], dict[str, Tensor]]:
-        """``evaluate(server, clients)``: metrics [S], means over clients, of a global encoder where there is one.
-
-        Those of :meth:`scores` (also by architecture, "probe_by_architecture/WORD"); ``random_...``: the same of the
-        encoders as they were drawn; ``alignment``: the mean unbiased CKA of two clients' representations of the
-        alignment set, with running statistics, ``alignment_test`` of the test images; ``self_loss``: the
-        self-supervised loss on one pair of views of the test images; ``rank``: effective rank of the second moments
-        of z there. ``nets`` by architecture; ``initial(slot, client)``: parameters at the start.
-        """
-        judged_views = self.views.make_bank(self.test_x, 2, "judged views")
-        drawn: dict[tuple[int, int], dict[str, float]] = {}
-
-        def looked_at(net: Online, theta: Mapping[str, Tree], slot: int, client: int | None) -> dict[str, float]:
-            train, test = (self.features(net.encoder, theta, x) for x in (self.x[self.seen], self.test_x))
-            own = None if client is None else self.own_classes(slot, client)
-            return self.scores(train, test, own)
-
-        @torch.no_grad()
-        def inside(net: Online, theta: Mapping[str, Tree], target: Mapping[str, Tree]) -> dict[str, float]:
-            z = net.encoder.project(theta, self.features(net.encoder, theta, self.test_x))
-            rows = torch.ones(len(z), dtype=z.dtype, device=z.device)
-            loss = net.objective({**theta, "target": target}, judged_views, rows)[0]
-            fine = bool((z.abs() < LIMIT).all())
-            return {
-                "self_loss": float(loss),
-                "rank": float(effective_rank(correlation(z[:, None])) if fine else math.nan),
-            }
-
-        def one(slot: int, client: int | None, net: Online, own: Mapping[str, Tree]) -> dict[str, float]:
-            place = slot, -1 if client is None else client
-            if place not in drawn:
-                found = looked_at(net, initial(slot, client or 0), slot, client)
-                drawn[place] = {f"random_{name}": value for name, value in found.items()}
-            theta = own["theta"]
-            trained = any(name.startswith("predictor.") for name in theta)
-            more = inside(net, theta, own.get("target", theta)) if trained else {}
-            return looked_at(net, theta, slot, client) | more | drawn[place]
-
-        def evaluate(server: Mapping[str, Tree], clients: Mapping[str, Tree]) -> dict[str, Tensor]:
-            rows = []
-            for slot in range(len(self.partitions)):
-                if raw:
-                    pixels = (self.views.plain(x).flatten(1) for x in (self.x[self.seen], self.test_x))
-                    rows.append(self.scores(*pixels))
-                elif "theta" in server:
-                    theta = {"theta": tree_map(lambda p, s=slot: p[s], server["theta"])}
-                    found = one(slot, None, nets["all"], theta)
-                    word = self.settings.model
-                    own = {name: found[name] for name in ("probe", "probe_few")}
-                    rows.append(found | {f"{name}_by_architecture/{word}": v for name, v in own.items()})
-                    rows[-1] |= {"alignment": 1.0, "alignment_test": 1.0}
-                else:
-                    rows.append(self._personal(slot, clients, nets, layer, one))
-            return {name: torch.tensor([row[name] for row in rows], dtype=torch.float64) for name in rows[0]}
-
-        return evaluate
-
-    def _personal(self, slot, clients, nets, layer, one) -> dict[str, float]:
-        """One federation's metrics where every client has a model of its own."""
-        each: dict[str, list[dict[str, float]]] = {}
-        shown: list[tuple[Tensor, Tensor]] = []
-        for word, state in clients.items():
-            ids = [k for k, w in enumerate(self.assigned) if w == word]
-            for place, client in enumerate(ids):
-                own = {n: tree_map(lambda p, i=place: p[slot, i], state[n]) for n in ("theta", "target") if n in state}
-                each.setdefault(word, []).append(one(slot, client, nets[word], own))
-                shown.append(
-                    tuple(self.shown(nets[word], own["theta"], x, layer) for x in (self.alignment, self.test_x))
-                )
-        rows = [row for found in each.values() for row in found]
-        values = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
-        for word, found in each.items():
-            for name in ("probe", "probe_few"):
-                values[f"{name}_by_architecture/{word}"] = sum(row[name] for row in found) / len(found)
-        for name, column in zip(("alignment", "alignment_test"), zip(*shown, strict=True), strict=True):
-            values[name] = mean_pair(column)
-        return values
-
-    @torch.no_grad()
-    def shown(self, net: Online, theta: Mapping[str, Tensor], x: Tensor, layer: str) -> Tensor:
-        """A client's representations [n, d] of images [n, C, H, W], by its running statistics."""
-        return net.represent_features(theta, self.features(net.encoder, theta, x), layer)[0]
-
-
-def mean_pair(representations: Sequence[Tensor]) -> float:
-    """The mean unbiased CKA of two of the representations [L, d_k]; NaN where there are no two."""
-    pairs = [(a, b) for i, a in enumerate(representations) for b in representations[:i]]
-    found = [float(linear_cka(a.double(), b.double(), unbiased=len(a) >= 4)) for a, b in pairs]
-    return sum(found) / len(found) if found else math.nan
+    def features(self, net: Encoder, theta: Mapping[str, Tensor], x: Tensor, plain: bool = False) -> Tensor:
+        """h [n, D] of images [n, C, H, W] in [0, 1], or ``plain`` as networks see them, some at a time."""
+        return torch.cat([net.features(theta, some if plain else self.views.plain(some)) for some in x.split(CHUNK)])
 
 
 def aligned_problem(
@@ -275,6 +149,7 @@ def aligned_problem(
 ) -> AlignedProblem:
     """The images called ``name``, split anew for each seed; the alignment set is the same for all seeds.
 
+    Images of a source with other grey levels are rounded to those of ``name``: what is sent is what is used.
     Raises: TypeError, ValueError, fedbook.data.DataNotFound.
     """
     settings = settings or AlignedSettings()
@@ -287,17 +162,18 @@ def aligned_problem(
     (x, y), (test_x, test_y) = judged(images, settings)
     top, shape, count = brightest(name), tuple(x.shape[1:]), settings.alignment_samples
     if settings.alignment_source == OWN_SOURCE:
+        arguments.integer("alignment_samples", count, 2, len(y) - 1)
         alignment, x, y = split_alignment(x, y, count)
-        alignment = alignment / top
     else:
-        alignment = alignment_images(settings.alignment_source, count, shape, root=root)
+        alignment = (alignment_images(settings.alignment_source, count, shape, root=root) * top).round()
     mean, deviation = (value / top for value in pixel_moments(x))
     x, test_x = (pixels.to(device=device, dtype=dtype) / top for pixels in (x, test_x))
     options = {key: getattr(settings, key) for key in OPTIONS[settings.partition]}
     splits = tuple(by_name(settings.partition, y, settings.clients, seed, **options) for seed in seeds)
     assigned = settings.assigned()
-    made = {word: encoder(kind, shape, width, settings.projector) for word, (kind, width) in settings.words().items()}
-    one = encoder(settings.model, shape, settings.width, settings.projector)
+    head = settings.projector, settings.projector_hidden
+    made = {word: encoder(kind, shape, width, *head) for word, (kind, width) in settings.words().items()}
+    one = encoder(settings.model, shape, settings.width, *head)
     for net in (*made.values(), one):
         net.module.to(device)
     seen = torch.arange(len(y))
@@ -305,8 +181,9 @@ def aligned_problem(
         seen = few_rows(y, settings.judged_samples)
     return AlignedProblem(
         name=name, settings=settings, x=x, y=y.to(device), test_x=test_x, test_y=test_y.to(device),
-        alignment=alignment.to(device=device, dtype=dtype), classes=tuple(images.classes), partitions=splits,
-        assigned=tuple(assigned), encoders={word: made[word] for word in dict.fromkeys(assigned)}, model=one,
+        levels=alignment.to(device=device, dtype=torch.uint8), top=top, classes=tuple(images.classes),
+        partitions=splits, assigned=tuple(assigned), model=one,
+        encoders={word: made[word] for word in dict.fromkeys(assigned)},
         views=Views(AUGMENTATIONS[settings.views], mean, deviation, shape, settings.bank), seen=seen.to(device),
     )  # fmt: skip
 

@@ -212,6 +212,25 @@ def minibatch_cka(a: Tensor, b: Tensor, batch_size: int, unbiased: bool = False,
     return _cka(_products(a, b), a.square().sum(-1), b.square().sum(-1), True, batches=True)
 
 
+@torch.no_grad()
+def pairwise_cka(representations: Sequence[Tensor], unbiased: bool = False) -> Tensor:
+    """Linear CKA of every two of N representations, each read once: float64 [N, N]; NaN rows where one is not finite.
+
+    Shapes: a list of [L, d_j]. Memory: one product d_j x sum d at a time. Raises: TypeError, ValueError.
+    """
+    parts = _parts(representations, [1.0] * len(representations), False, least=4 if unbiased else 2)
+    parts = [_scaled(_varying(a.double())) for a in parts]
+    rows, widths, whole = parts[0].shape[-2], [a.shape[-1] for a in parts], torch.cat(parts, -1)
+    cross = torch.stack([torch.stack([b.square().sum() for b in (a.mT @ whole).split(widths, -1)]) for a in parts])
+    products = cross
+    if unbiased:
+        k = torch.stack([a.square().sum(-1) for a in parts])  # [N, L]
+        cross = _unbiased(products, k @ k.mT, torch.outer(k.sum(-1), k.sum(-1)), rows)
+    first, second = (x.expand_as(cross) for x in (cross.diagonal()[:, None], cross.diagonal()[None]))
+    own = products.diagonal()
+    return _ratio((cross, first, second), (products, own[:, None].expand_as(cross), own[None].expand_as(cross)))
+
+
 class StreamedCKA:
     """Linear CKA, biased or not, of representations that come in chunks of rows; exact, without an L x L matrix.
 

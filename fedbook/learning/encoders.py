@@ -148,14 +148,14 @@ ENCODERS = {
     "fixup_resnet50": Kind(lambda c, h, w: resnet50(c), 2048),
 }
 PROJECTORS = {
-    "mlp": lambda features, width: _two_layers(features, 2 * width, width),
-    "batch_norm": lambda features, width: _normalised(features, 2 * width, width),
-    "linear": lambda features, width: _started(nn.Linear(features, width), 1.0),
-    "none": lambda features, width: nn.Identity(),
+    "mlp": lambda features, hidden, width: _two_layers(features, hidden, width),
+    "batch_norm": lambda features, hidden, width: _normalised(features, hidden, width),
+    "linear": lambda features, hidden, width: _started(nn.Linear(features, width), 1.0),
+    "none": lambda features, hidden, width: nn.Identity(),
 }
 
 
-def encoder(name: str, shape: Sequence[int], width: int, projector: str = "mlp") -> Encoder:
+def encoder(name: str, shape: Sequence[int], width: int, projector: str = "mlp", hidden: int = 0) -> Encoder:
     """The encoder with the backbone ``name``, with representations of ``width`` components.
 
     Backbones, with D, the parameters and the floating-point operations of one image forward (no projector):
@@ -172,7 +172,8 @@ def encoder(name: str, shape: Sequence[int], width: int, projector: str = "mlp")
     * resnet18, resnet34: group normalisation. 3x32x32: D 512, 11,168,832, 1.1 GFLOP; D 512, 21,276,992, 2.3 GFLOP.
 
     Projectors: "mlp" (D - 2H - H with one ReLU; 512-1024-512: 1,050,112), "batch_norm" (the same with batch
-    normalisation before the ReLU), "linear" (D - H), "none" (z is h, so H must be D).
+    normalisation before the ReLU), "linear" (D - H), "none" (z is h, so H must be D). ``hidden``: units of the
+    projector's hidden layer, if it has one (0: twice the width).
     Shapes: ``shape`` = (C, H, W) of one image. Raises: TypeError, ValueError (also: images too small for the backbone).
     """
     kind = ENCODERS[arguments.one_of("encoder", name, ENCODERS)]
@@ -183,11 +184,12 @@ def encoder(name: str, shape: Sequence[int], width: int, projector: str = "mlp")
         raise arguments.wrong(ValueError, "shape", shape, f"images of at least {kind.side} x {kind.side} for {name}")
     width = arguments.integer("width", width, 1)
     after = PROJECTORS[arguments.one_of("projector", projector, PROJECTORS)]
+    hidden = arguments.integer("hidden", hidden, 0)
     if projector == "none" and width != kind.features:
         raise arguments.wrong(ValueError, "width", width, f"{kind.features}, the features of {name}, without projector")
 
     def build() -> nn.Sequential:
-        parts = {BACKBONE: kind.build(c, h, w), PROJECTOR: after(kind.features, width)}
+        parts = {BACKBONE: kind.build(c, h, w), PROJECTOR: after(kind.features, hidden or 2 * width, width)}
         return nn.Sequential(OrderedDict((prefix.removesuffix("."), part) for prefix, part in parts.items()))
 
     with torch.random.fork_rng(devices=[]):

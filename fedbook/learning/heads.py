@@ -1,7 +1,7 @@
 """Projectors and predictors with batch normalisation: Linear - BatchNorm - ReLU - Linear.
 
-It is the only place in the book where rows of a batch meet inside a network. BYOL and SimSiam need it (without, they
-end where all representations are one vector: chapter 2 measures it); backbones have none, so the features that are
+It is the only place in the book where rows of a batch meet inside a network. In our runs BYOL ends without it where all
+representations are nearly one vector (chapter 2 measures it); backbones have none, so the features that are
 judged are a function of one image.
 
 Running statistics are entries of the parameters, so they travel, are averaged and stored like these, but gradients do

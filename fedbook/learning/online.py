@@ -39,7 +39,7 @@ class Online:
 
     ``loss``: "byol" compares with a target's representations, "simsiam" with the encoder's own. ``directions``: "sum"
     of the two in which a pair of views is compared (Grill et al.), or their "mean". ``precision``: "mixed" computes the
-    encoder in bfloat16, the loss never. The predictor is normalised where the projector is.
+    backbone in bfloat16, heads and losses never. The predictor is normalised where the projector is.
     """
 
     encoder: Encoder
@@ -62,13 +62,13 @@ class Online:
         """Fresh encoder and predictor."""
         return with_predictor(self.encoder.init(rng, dtype), self.predictor.init(rng, dtype))
 
-    def encode(self, theta: Mapping[str, Any], x: Tensor, weight: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """z [B, H] of images [B, C, H, W] in training, in the images' dtype, and the statistics of the batch."""
+    def features(self, theta: Mapping[str, Any], x: Tensor) -> Tensor:
+        """h [B, D] of images [B, C, H, W], in the images' dtype whatever the precision."""
         if self.precision == "full":
-            return self.encoder.project_batch(theta, self.encoder.features(theta, x), weight)
+            return self.encoder.features(theta, x)
         with torch.autocast(x.device.type, torch.bfloat16):
-            z, seen = self.encoder.project_batch(theta, self.encoder.features(theta, x), weight)
-        return z.to(x.dtype), seen
+            h = self.encoder.features(theta, x)
+        return h.to(x.dtype)
 
     def predict(self, theta: Mapping[str, Any], z: Tensor, weight: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """p [B, H] of z in training, and the statistics of the batch."""
@@ -82,12 +82,21 @@ class Online:
         v + V / 2, and all views of a batch are normalised together.
         Shapes: ``views`` [B, V, C, H, W], ``weight`` [B] (0: no sample).
         """
-        x, rows = views.flatten(0, 1), weight[:, None].expand(views.shape[:2])
-        z, seen = self.encode(theta, x, rows.flatten())
-        target = self.encode(theta["target"], x, rows.flatten())[0] if self.moving else z
+        x = views.flatten(0, 1)
+        followed = self.features(theta["target"], x) if self.moving else None
+        return self.objective_of_features(theta, self.features(theta, x), followed, weight)
+
+    def objective_of_features(
+        self, theta: Mapping[str, Any], h: Tensor, followed: Tensor | None, weight: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """As :meth:`objective`, from the features h [B V, D] of all views and the target's, ``followed``."""
+        form = len(weight), len(h) // len(weight)
+        rows = weight[:, None].expand(form)
+        z, seen = self.encoder.project_batch(theta, h, rows.flatten())
+        target = self.encoder.project_batch(theta["target"], followed, rows.flatten())[0] if self.moving else z
         prediction, seen_too = self.predict(theta, z, rows.flatten())
         # [B, V / 2, H] each
-        (p, p_other), (t, t_other) = (u.unflatten(0, views.shape[:2]).chunk(2, 1) for u in (prediction, target))
+        (p, p_other), (t, t_other) = (u.unflatten(0, form).chunk(2, 1) for u in (prediction, target))
         rows, compare = rows[:, : p.shape[1]].flatten(), byol_loss if self.moving else simsiam_loss
         both = sum(compare(a.flatten(0, 1), b.flatten(0, 1), rows) for a, b in ((p, t_other), (p_other, t)))
         return (both if self.directions == "sum" else both / 2), seen | seen_too
@@ -99,7 +108,7 @@ class Online:
 
         ``weight`` [B]: heads normalise by the rows of weight 1; None: by their running statistics.
         """
-        return self.represent_features(theta, self.encoder.features(theta, x), layer, weight)
+        return self.represent_features(theta, self.features(theta, x), layer, weight)
 
     def represent_features(
         self, theta: Mapping[str, Any], h: Tensor, layer: str = "predictor", weight: Tensor | None = None
@@ -115,6 +124,12 @@ class Online:
             return z, seen
         p, seen_too = self.predict(theta, z, weight)
         return p, seen | seen_too
+
+
+def follow(carry: Mapping[str, Any], decay: float) -> None:
+    """target <- decay target + (1 - decay) online, in place, after a step that carries both."""
+    for name, p in carry["fixed"]["target"].items():
+        p.lerp_(carry["theta"][name], 1 - decay)
 
 
 def online(

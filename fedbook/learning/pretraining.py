@@ -37,7 +37,8 @@ class PretrainingSettings(ImageSettings):
     """As :class:`ImageSettings`, with an encoder in place of a classifier.
 
     ``model``: a word of fedbook.learning.encoders. ``width`` (H): of the representation. ``projector``: "mlp",
-    "linear" or "none" between the backbone's features and the representation. ``views``: a recipe of
+    "batch_norm" (the same with batch normalisation), "linear" or "none" between the backbone's features and the
+    representation; ``projector_hidden``: units of its hidden layer (0: twice the width). ``views``: a recipe of
     fedbook.learning.augmentation. ``bank`` (K): views a sample, made once, that training draws from (0: fresh views
     each time). ``neighbours``: k of the nearest-neighbour vote. ``judged_samples``: training images that the vote and
     the probe learn from and the objective is computed on (0: all). ``evaluate_every`` 0: five evaluations a run.
@@ -50,6 +51,7 @@ class PretrainingSettings(ImageSettings):
     model: str = "mlp"
     width: int = 16
     projector: str = "mlp"
+    projector_hidden: int = 0
     views: str = "digits"
     bank: int = 16
     neighbours: int = 20
@@ -59,6 +61,7 @@ class PretrainingSettings(ImageSettings):
         super().__post_init__()
         arguments.integer("width", self.width, 1)
         arguments.one_of("projector", self.projector, PROJECTORS)
+        arguments.integer("projector_hidden", self.projector_hidden, 0)
         arguments.one_of("views", self.views, AUGMENTATIONS)
         arguments.integer("bank", self.bank, 0)
         arguments.integer("neighbours", self.neighbours, 1)
@@ -242,7 +245,7 @@ def pretraining_problem(
     splits = tuple(by_name(settings.partition, y, settings.clients, seed, **options) for seed in seeds)
     shape = tuple(x.shape[1:])
     views = Views(AUGMENTATIONS[settings.views], mean, deviation, shape, settings.bank)
-    net = encoder(settings.model, shape, settings.width, settings.projector)
+    net = encoder(settings.model, shape, settings.width, settings.projector, settings.projector_hidden)
     net.module.to(device)
     bank = views.make_bank(x, settings.bank) if settings.bank else None
     seen = torch.arange(len(y))

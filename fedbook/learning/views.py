@@ -53,8 +53,8 @@ class Views:
     ) -> tuple[Rows, Batches]:
         """``batches`` of samples with ``count`` views of each: what to hand to local_steps, as :meth:`of` reads it.
 
-        Further stores of labels go along. Shapes: R clients, one generator each; with a bank the index becomes [T, R, B * count] rows of it, else the
-        draws go along as extra [T, R, B, count, ...]. Memory: that many numbers.
+        Further stores, of labels, go along. Shapes: R clients, one generator each; with a bank the index becomes
+        [T, R, B * count] rows of it, else the draws go along as extra [T, R, B, count, ...]. Memory: that many numbers.
         """
         rows = batches.index.shape[1]
         if len(rngs) != rows:

@@ -26,7 +26,7 @@ from fedbook.federation.tree import Tree, tree_map
 from fedbook.learning.encoders import Encoder
 from fedbook.learning.heads import KEEP
 from fedbook.learning.models import Parameters
-from fedbook.learning.online import PREDICTOR, Online, online, without_predictor
+from fedbook.learning.online import PREDICTOR, Online, follow, online, without_predictor
 from fedbook.learning.self_supervised import BatchLoss, SelfSupervised, Training
 from fedbook.learning.views import Views
 
@@ -157,9 +157,7 @@ class FedBYOL(SelfSupervised):
 
     def follow(self, carry: Mapping[str, Tree]) -> None:
         """target <- m target + (1 - m) online, in place."""
-        theta = carry["theta"]
-        for name, p in carry["fixed"]["target"].items():
-            p.lerp_(theta[name], 1 - self.config.target_decay)
+        follow(carry, self.config.target_decay)
 
     def objective(self, theta: Mapping[str, Any], views: Tensor, weight: Tensor) -> Tensor:
         """The loss on a batch."""

@@ -10,9 +10,11 @@ to the average.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,15 +30,17 @@ from fedbook.federation.cohort import Everyone
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round, Uploads
 from fedbook.federation.loop import Diverged, Rounds, Turn, no_setup
 from fedbook.federation.population import Federation
-from fedbook.federation.tree import Tree, tree_map
+from fedbook.federation.tree import Tree, leaves, tree_map
+from fedbook.learning.aligned_evaluation import evaluation, pixels
 from fedbook.learning.aligned_problem import AlignedProblem, AlignedSettings, aligned_problem
-from fedbook.learning.cka import centred_gram, factor, gram, gram_cka, linear_cka, mean_gram
-from fedbook.learning.encoders import Encoder
+from fedbook.learning.cka import centred, centred_gram, factor, gram, gram_cka, linear_cka, mean_gram
+from fedbook.learning.encoders import BACKBONE, Encoder
 from fedbook.learning.heads import KEEP
 from fedbook.learning.local import Batches
 from fedbook.learning.models import Parameters, stack
-from fedbook.learning.online import LAYERS, Online, without_predictor
-from fedbook.learning.self_supervised import BatchLoss, SelfSupervised, still_finite
+from fedbook.learning.online import LAYERS, Online, follow, without_predictor
+from fedbook.learning.pretraining import LIMIT
+from fedbook.learning.self_supervised import BatchLoss, SelfSupervised
 from fedbook.learning.views import Views
 from fedbook.papers import fedbyol
 from fedbook.randomness import stream
@@ -49,17 +53,19 @@ LARGE = 10**6  # parameters of an encoder of which a GPU trains one client after
 class Config(fedbyol.Config):
     """Settings of Hetero-SSFL beside those of BYOL; each with the paper's symbol and its degenerate value.
 
-    ``mu``: weight of the proximal term (0: local training). ``proximal``: "distance", mu (1 - CKA); "paper", mu CKA as
-    printed in (2), which drives clients apart; "none", the alignment images are seen and nothing is made of them.
-    ``alignment_batch``: alignment images a step (0: all L, the exact term). ``layer``: whose output represents an
-    image, "predictor" (the paper's), "projector" or "encoder" (features). ``statistics``: what normalises the heads on
-    alignment images, "frozen" (those of the alignment batch, remembered nowhere), "train" (they also enter the running
-    ones, half and half with the private batch's) or "eval" (the running ones). ``centre``: False is (1) as printed.
-    ``estimator`` of CKA in the loss: "biased" or "unbiased". ``kernel``: "linear" or "rbf" with ``bandwidth`` times the
-    median distance. ``normalise``: every client's kernel is centred and divided by its norm before the average.
-    ``exclude_self``: a client is compared with the others' average. ``weights`` (w): "uniform", by "samples" or by
-    "resources" (the architecture's parameters), or numbers separated by commas, one a client, that sum to 1. ``send``:
-    "kernels" (their upper triangles), "representations", or what is "cheaper", up and down apart.
+    ``mu``: weight of the proximal term (0: local training). ``proximal``: "distance", mu (1 - CKA); "paper", mu CKA
+    as printed in (2), which drives clients apart. mu is relative to one direction of BYOL's loss (``directions``
+    "mean"); SimSiam's gradient is half of that. ``alignment_batch``: alignment images a step (0, or as many as
+    there are or more: all L, the exact term). ``layer``: whose output represents an image, "predictor" (the
+    paper's), "projector" or "encoder" (features). ``statistics``: what normalises the heads on alignment images,
+    "frozen" (those of the alignment batch, remembered nowhere), "train" (they also enter the running ones, half and
+    half with the private batch's) or "eval" (the running ones, as they were before the step). ``centre``: False is
+    (1) as printed. ``estimator`` of CKA in the loss: "biased" or "unbiased". ``kernel``: "linear" or "rbf" with
+    ``bandwidth`` times the median distance. ``normalise``: every client's kernel is centred and divided by its norm
+    before the average. ``exclude_self``: a client is compared with the others' average. ``weights`` (w): "uniform",
+    by "samples" or by "resources" (the architecture's parameters), or numbers separated by commas, one a client,
+    that sum to 1. ``send``: "kernels" (their upper triangles), "representations", or what is "cheaper", up and down
+    apart.
     """
 
     mu: float = 0.5
@@ -79,7 +85,7 @@ class Config(fedbyol.Config):
     def __post_init__(self):
         super().__post_init__()
         arguments.real("mu", self.mu, 0.0)
-        arguments.one_of("proximal", self.proximal, ("distance", "paper", "none"))
+        arguments.one_of("proximal", self.proximal, ("distance", "paper"))
         arguments.integer("alignment_batch", self.alignment_batch, 0)
         arguments.one_of("layer", self.layer, LAYERS)
         arguments.one_of("statistics", self.statistics, ("frozen", "train", "eval"))
@@ -90,9 +96,8 @@ class Config(fedbyol.Config):
         arguments.flag("normalise", self.normalise)
         arguments.flag("exclude_self", self.exclude_self)
         arguments.one_of("send", self.send, ("cheaper", "kernels", "representations"))
-        least = 4 if self.estimator == "unbiased" else 2
-        if 0 < self.alignment_batch < least:
-            allowed = f"0 (all) or at least {least} images for the {self.estimator} estimator"
+        if 0 < self.alignment_batch < self.least:
+            allowed = f"0 (all) or at least {self.least} images for the {self.estimator} estimator"
             raise arguments.wrong(ValueError, "alignment_batch", self.alignment_batch, allowed)
         if self.estimator == "unbiased" and not self.centre:
             raise arguments.wrong(ValueError, "centre", self.centre, "true with the unbiased estimator")
@@ -100,6 +105,11 @@ class Config(fedbyol.Config):
             raise arguments.wrong(ValueError, "send", self.send, "kernels or cheaper for rbf: their mean has no factor")
         if self.weights not in ("uniform", "samples", "resources"):
             self.given_weights()
+
+    @property
+    def least(self) -> int:
+        """The fewest images of which CKA says anything: of two it is always 1."""
+        return 4 if self.estimator == "unbiased" else 3
 
     def given_weights(self) -> list[float]:
         """The numbers in ``weights``. Raises: TypeError, ValueError (no numbers, negative, not summing to 1)."""
@@ -114,7 +124,7 @@ class Config(fedbyol.Config):
 
 
 class HeteroSSFL(SelfSupervised):
-    """Algorithm 1; ``shares`` False: everybody alone.
+    """Algorithm 1; ``shares`` False: everybody alone, and ``receives`` then says whether the alignment set is sent.
 
     Server: ``uploads``, the last one of every client, by architecture: representations [S, K_g, L, d_g], or kernels
     [S, K_g, L, L]. A client keeps ``theta``, encoder and predictor, and where it moves its ``target``.
@@ -125,26 +135,24 @@ class HeteroSSFL(SelfSupervised):
 
     def __init__(
         self, config: Config, nets: Mapping[str, Online], views: Views, alignment: Tensor, name: str = "hetero-ssfl",
-        shares: bool = True,
+        shares: bool = True, receives: bool = True, top: int = 255,
     ):  # fmt: skip
-        super().__init__(config, next(iter(nets.values())).encoder, views, name)
-        self.nets, self.shares, self.silent = dict(nets), shares, not shares
-        self.images = alignment  # [L, C, H, W] in [0, 1]
-        self.alignment = views.plain(alignment)
-        length, least = len(alignment), 4 if config.estimator == "unbiased" else 2
-        if length < least:
-            raise arguments.wrong(ValueError, "alignment_samples", length, f"at least {least} images")
-        if config.alignment_batch > length:
-            raise arguments.wrong(ValueError, "alignment_batch", config.alignment_batch, f"0 to the {length} images")
+        largest = max(nets.values(), key=lambda net: net.encoder.size)  # says how a cohort is vectorised
+        super().__init__(config, largest.encoder, views, name)
+        self.nets, self.shares, self.receives = dict(nets), shares, receives or shares
+        self.levels, self.top = alignment, top  # [L, C, H, W] uint8
+        if shares and len(alignment) < config.least:
+            raise arguments.wrong(ValueError, "alignment_samples", len(alignment), f"at least {config.least} images")
 
     def configuration(self) -> dict[str, Any]:
-        """Also the form of every architecture."""
+        """Also the form of every architecture, and which images the alignment set holds."""
         forms = {
             word: [f"{name} {list(p.shape)}" for part in (net.encoder, net.predictor)
                    for name, p in part.module.named_parameters()]
             for word, net in self.nets.items()
         }  # fmt: skip
-        return super().configuration() | {"form": forms, "length": len(self.images)}
+        seen = hashlib.blake2b(self.levels.cpu().numpy().tobytes(), digest_size=8).hexdigest()
+        return super().configuration() | {"form": forms, "alignment": seen}
 
     # --- the server
 
@@ -155,7 +163,11 @@ class HeteroSSFL(SelfSupervised):
         self.slots = {seed: slot for slot, seed in enumerate(turn.seeds)}
         if self.config.exclude_self and federation.num_clients < 2:
             raise arguments.wrong(ValueError, "exclude_self", True, "False where there is one client only")
-        self.weights = self._weights(federation).expand(len(turn.seeds), -1)  # [S, K]
+        self.w = self._weights(federation).expand(len(turn.seeds), -1)  # [S, K]
+        if self.config.exclude_self and float(self.w.max()) >= 1:
+            raise arguments.wrong(ValueError, "weights", self.config.weights, "less than 1 each with exclude_self")
+        like = next(iter(next(iter(federation.groups.values())).samples.values()))
+        self.alignment = self.views.plain(self.levels.to(like) / self.top)
         clients, server = {}, {}
         for word, group in federation.groups.items():
             like = next(x for x in group.samples.values() if x.dtype.is_floating_point)
@@ -164,7 +176,7 @@ class HeteroSSFL(SelfSupervised):
             clients[word] = {"theta": theta}
             if self.nets[word].moving:
                 clients[word]["target"] = tree_map(lambda p: p.clone(), without_predictor(theta))
-            server[word] = like.new_zeros(len(turn.seeds), len(group.ids), len(self.images), self._columns(word))
+            server[word] = like.new_zeros(len(turn.seeds), len(group.ids), len(self.levels), self._columns(word))
         self.declare(turn)
         return ({"uploads": server} if self.shares else {}), clients
 
@@ -174,20 +186,22 @@ class HeteroSSFL(SelfSupervised):
 
     def declare(self, turn: Turn) -> None:
         """What leaves the clients, for the privacy report."""
+        turn.assume_public("the alignment set; the mean and the deviation of all pixels; every client's architecture")
+        if self.config.weights == "samples":
+            turn.assume_public("how many samples each client holds")
         if not self.shares:
             turn.nothing_leaves("every client keeps the model that it trains")
             return
-        turn.assume_public("the alignment set; the mean and the deviation of all pixels; every client's architecture")
         turn.in_clear("what models trained on private samples make of the alignment set")
 
     def setup(self, server: dict[str, Tree], turn: Turn) -> Round:
         """Everybody gets the alignment set, once, and shows what it makes of it: K_k(0)."""
-        if not self.shares:
+        if not self.receives:
             return (yield from no_setup(server))
-        pixels = (self.images * 255).round().to(torch.uint8).expand(len(turn.seeds), *self.images.shape)
+        down = {"alignment set": self.levels.expand(len(turn.seeds), *self.levels.shape)}
         cohort = turn.cohort(Everyone())
-        up = yield Exchange(cohort, down={"alignment set": pixels}, work=self.show, chain=self.chain, name="alignment")
-        return self.merge(server, up)
+        up = yield Exchange(cohort, down=down, work=self.show, chain=self.chain, name="alignment")
+        return self.merge(server, up) if self.shares else server
 
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
         """One pass of the server's loop."""
@@ -202,9 +216,9 @@ class HeteroSSFL(SelfSupervised):
     def reference(self, server: Mapping[str, Tree]) -> Tensor | Any:
         """Kbar [S, L, L] as its upper triangle, or where that is cheaper its factor C [S, L, sum d_k]."""
         made = []
-        for slot in range(len(self.weights)):
+        for slot in range(len(self.w)):
             uploads = [a[slot] for a in server["uploads"].values()]  # [K_g, L, columns] each
-            each, w = [a for group in uploads for a in group], self._in_groups(self.weights[slot])
+            each, w = [a for group in uploads for a in group], self._in_groups(self.w[slot])
             if self.up_kernels:
                 made.append(sum(v * self._counted(k) for v, k in zip(w.tolist(), each, strict=True)))
             elif self.down_kernels:
@@ -212,6 +226,7 @@ class HeteroSSFL(SelfSupervised):
             else:
                 made.append(factor(each, w, self.config.normalise))
         reference = torch.stack(made)
+        _small_enough(reference)  # kernels square: they overflow before representations do
         return triangle_wire((reference + reference.mT) / 2) if self.down_kernels else reference
 
     def merge(self, server: dict[str, Tree], up: Uploads) -> dict[str, Tree]:
@@ -226,14 +241,14 @@ class HeteroSSFL(SelfSupervised):
     @property
     def chain(self) -> dict[str, Chain]:
         """Kernels cross as their upper triangles."""
-        return {"representation": Chain(codec=UpperTriangle())} if self.up_kernels else {}
+        return {"representation": Chain(codec=UpperTriangle())} if self.shares and self.up_kernels else {}
 
     @property
     def up_kernels(self) -> bool:
         """Whether clients send kernels: because they must, or because all their triangles are smaller."""
         if self.config.kernel == "rbf" or self.config.send != "cheaper":
             return self.config.kernel == "rbf" or self.config.send == "kernels"
-        return all(2 * self._width(word) > len(self.images) + 1 for word in self.nets)
+        return all(2 * self._width(word) > len(self.levels) + 1 for word in self.nets)
 
     @property
     def down_kernels(self) -> bool:
@@ -241,14 +256,14 @@ class HeteroSSFL(SelfSupervised):
         if self.up_kernels or self.config.send != "cheaper":
             return self.up_kernels
         columns = sum(len(ids) * self._width(word) for word, ids in self.groups.items())
-        return 2 * columns > len(self.images) + 1
+        return 2 * columns > len(self.levels) + 1
 
     def _width(self, word: str) -> int:
         net = self.nets[word]
         return net.encoder.feature_width if self.config.layer == "encoder" else net.width
 
     def _columns(self, word: str) -> int:
-        return len(self.images) if self.up_kernels else self._width(word)
+        return len(self.levels) if self.up_kernels else self._width(word)
 
     def _in_groups(self, by_client: Tensor) -> Tensor:
         """[K] values in the order in which uploads lie: group after group."""
@@ -276,8 +291,9 @@ class HeteroSSFL(SelfSupervised):
     @torch.no_grad()
     def show(self, local: Local) -> Reply:
         """A_k(X), or K_k, of the model as it is."""
-        a = self.represent_all(local, local.state["theta"])
-        return Reply(upload={"representation": self._sent(a)})
+        if not self.shares:
+            return Reply()
+        return Reply(upload={"representation": self._sent(self.represent_all(local, local.state["theta"]))})
 
     def train(self, local: Local) -> Reply:
         """LocalTraining: E epochs from the own model; then what it makes of the alignment set."""
@@ -287,15 +303,16 @@ class HeteroSSFL(SelfSupervised):
             fixed["target"] = local.state["target"]
         if self.looks:
             fixed["reference"] = self.compared_with(local)
-        carry, loss = self.descend(local, theta, fixed, after=self.follow if net.moving else None)
-        still_finite(carry["theta"])
+        after = partial(follow, decay=self.config.target_decay) if net.moving else None
+        carry, loss = self.descend(local, theta, fixed, after=after)
+        _small_enough(*(p for _, p in leaves(carry["theta"])))
         state = {"theta": carry["theta"]} | ({"target": carry["fixed"]["target"]} if net.moving else {})
         if not self.shares:
             return Reply(state=state, trace={"loss": loss})
         a = self.represent_all(local, carry["theta"])
-        if not bool(a.isfinite().all()):
-            raise Diverged("a client's representations are no longer finite (a smaller step size lr may help)")
-        return Reply(upload={"representation": self._sent(a)}, state=state, trace={"loss": loss})
+        sent = self._sent(a)
+        _small_enough(a, sent)
+        return Reply(upload={"representation": sent}, state=state, trace={"loss": loss})
 
     @property
     def looks(self) -> bool:
@@ -328,7 +345,7 @@ class HeteroSSFL(SelfSupervised):
         """w_k K_k [R, L, L] as it is in the average: a client knows its weight and what it sent."""
         a = self.represent_all(local, local.state["theta"])
         slots = torch.tensor([self.slots[s] for s in local.seeds])
-        w = self.weights[slots, local.clients].to(a)[:, None, None]
+        w = self.w[slots, local.clients].to(a)[:, None, None]
         if self.up_kernels:
             return w * self._counted(self._sent(a))
         return w * mean_gram([a], [1.0], self.config.normalise)
@@ -351,9 +368,8 @@ class HeteroSSFL(SelfSupervised):
                 return value, seen
             similarity, seen_there = self.similarity(net, theta, batch["alignment rows"])
             if c.statistics == "train":
-                seen = {name: (x + seen_there.get(name, x)) / 2 for name, x in seen.items()}
-            term = {"distance": 1 - similarity, "paper": similarity, "none": 0.0}[c.proximal]
-            return value + c.mu * term, seen
+                seen = _both(seen, seen_there)
+            return value + c.mu * (similarity if c.proximal == "paper" else 1 - similarity), seen
 
         if net.encoder.normalised:
             return loss, KEEP
@@ -369,21 +385,20 @@ class HeteroSSFL(SelfSupervised):
         a, seen = net.represent(theta, self.alignment[rows], c.layer, weight)
         options = {"centre": c.centre, "unbiased": c.estimator == "unbiased"}
         if self.down_kernels:
-            return gram_cka(gram(a, c.kernel, c.bandwidth), reference[rows][:, rows], **options), seen
+            return gram_cka(gram(self._ready(a), c.kernel, c.bandwidth), reference[rows][:, rows], **options), seen
         return linear_cka(a, reference[rows], **options), seen
 
-    def follow(self, carry: Mapping[str, Tree]) -> None:
-        """target <- m target + (1 - m) online, in place."""
-        for name, p in carry["fixed"]["target"].items():
-            p.lerp_(carry["theta"][name], 1 - self.config.target_decay)
+    def _ready(self, a: Tensor) -> Tensor:
+        """Centred where that changes no CKA: the kernel of a far offset has no digits left for what varies."""
+        return centred(a) if self.config.centre and self.config.kernel == "linear" else a
 
     def plan_batches(self, local: Local) -> Batches:
         """The private samples of each step, and the alignment images."""
         batches = super().plan_batches(local)
         if not self.looks:
             return batches
-        length = len(self.images)
-        width, steps = self.config.alignment_batch or length, batches.index.shape[0]
+        length = len(self.levels)
+        width, steps = min(self.config.alignment_batch or length, length), batches.index.shape[0]
         rows = torch.arange(width).repeat(steps, len(local.clients), 1)
         if width < length:  # what a client draws must not depend on who trains beside it
             for r, rng in enumerate(local.streams("alignment rows")):
@@ -398,11 +413,11 @@ class HeteroSSFL(SelfSupervised):
         Memory: the activations of 1,024 images of each client vectorised together.
         """
         net, c = self.nets[local.group], self.config
-        weight = None if c.statistics == "eval" else torch.ones(len(self.images)).to(self.alignment)
+        weight = None if c.statistics == "eval" else torch.ones(len(self.levels)).to(self.alignment)
 
         def one(theta: Mapping[str, Tensor]) -> Tensor:
-            h = torch.cat([net.encoder.features(theta, x) for x in self.alignment.split(IMAGES)])
-            return net.represent_features(theta, h, c.layer, weight)[0]
+            h = torch.cat([net.features(theta, x) for x in self.alignment.split(IMAGES)])
+            return self._ready(net.represent_features(theta, h, c.layer, weight)[0])
 
         if local.how == "loop":
             rows = len(local.clients)
@@ -415,6 +430,42 @@ class HeteroSSFL(SelfSupervised):
             return a
         k = gram(a, self.config.kernel, self.config.bandwidth)
         return (k + k.mT) / 2  # symmetric up to rounding
+
+
+def _small_enough(*values: Tensor) -> None:
+    """Raises: Diverged."""
+    if not all(bool((a.abs() < LIMIT).all()) for a in values):
+        raise Diverged("a client's model or its representations grew without bound (a smaller step size lr may help)")
+
+
+def _both(seen: Mapping[str, Tensor], there: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Statistics of a private and of an alignment batch, half and half."""
+    return {name: (x + there.get(name, x)) / 2 for name, x in seen.items()}
+
+
+class AlignmentPassOnly(HeteroSSFL):
+    """The control for batch normalisation: every step also sees alignment images, and only statistics remember it.
+
+    As features do not depend on running statistics, it is local training in all that is trained.
+    """
+
+    looks = True
+
+    def compared_with(self, local: Local) -> Tensor:
+        """Nothing to compare with."""
+        return local.data.sizes.to(self.alignment)[:, None]
+
+    def loss(self, local: Local) -> tuple[BatchLoss, float | None]:
+        """The self-supervised loss alone."""
+        net, count = self.nets[local.group], 2 * self.config.pairs
+
+        def loss(theta: Mapping[str, Any], batch: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+            value, seen = net.objective(theta, *self.views.of(batch, count))
+            rows = batch["alignment rows"]
+            weight = torch.ones(len(rows)).to(self.alignment)
+            return value, _both(seen, net.represent(theta, self.alignment[rows], "predictor", weight)[1])
+
+        return (loss, KEEP) if net.encoder.normalised else ((lambda theta, batch: loss(theta, batch)[0]), None)
 
 
 class Untrained(HeteroSSFL):
@@ -435,12 +486,13 @@ class Supervised(SelfSupervised):
 
     def __init__(self, config: Config, encoder: Encoder, views: Views, classes: int, name: str = "fedavg-supervised"):
         super().__init__(config, encoder, views, name)
-        self.classes = classes
+        self.net, self.classes = fedbyol.online_network(config, encoder), classes
 
     def init(self, rng, dtype: torch.dtype) -> Parameters:
-        """Fresh encoder, and a classifier at 0."""
+        """Fresh backbone, and a classifier at 0; there is no projector."""
         like = torch.zeros(self.classes, self.encoder.feature_width, dtype=dtype)
-        return self.encoder.init(rng, dtype) | {"classifier.weight": like, "classifier.bias": like[:, 0].clone()}
+        backbone = {name: p for name, p in self.encoder.init(rng, dtype).items() if name.startswith(BACKBONE)}
+        return backbone | {"classifier.weight": like, "classifier.bias": like[:, 0].clone()}
 
     def declare(self, turn: Turn) -> None:
         """Labels are used, and everything goes out in clear."""
@@ -454,7 +506,7 @@ class Supervised(SelfSupervised):
         def loss(theta: Mapping[str, Any], batch: Mapping[str, Tensor]) -> Tensor:
             x, weight = self.views.of(batch, count)
             y = self.views.labels(batch, count)[:, None].expand(x.shape[:2]).flatten()
-            h = self.encoder.features(theta, x.flatten(0, 1))
+            h = self.net.features(theta, x.flatten(0, 1))
             each = cross_entropy(linear(h, theta["classifier.weight"], theta["classifier.bias"]), y, reduction="none")
             rows = weight[:, None].expand(x.shape[:2]).flatten()
             return (each * rows).sum() / rows.sum().clamp(min=1)
@@ -484,10 +536,9 @@ def algorithm(method: str, problem: AlignedProblem, settings: Mapping[str, Any])
     config, views, one = own_settings(Config, settings), problem.views, problem.model
     if method in PERSONAL:
         nets = {word: fedbyol.online_network(config, net) for word, net in problem.encoders.items()}
-        if method == "alignment-pass-only":
-            config = replace(config, proximal="none", statistics="train")
-        kind = Untrained if method == "random-encoder" else HeteroSSFL
-        return kind(config, nets, views, problem.alignment, method, method in ("hetero-ssfl", "alignment-pass-only"))
+        kind = {"random-encoder": Untrained, "alignment-pass-only": AlignmentPassOnly}.get(method, HeteroSSFL)
+        shares, receives = method == "hetero-ssfl", method in ("local-ssl-plus-rad", "alignment-pass-only")
+        return kind(config, nets, views, problem.levels, method, shares, receives, problem.top)
     if method == "fedavg-supervised":
         return Supervised(config, one, views, len(problem.classes))
     if method == "fedsimsiam":
@@ -531,7 +582,7 @@ def run_on(
     sizes = [net.encoder.size for net in nets.values()]
     if images.x.device.type == "cuda" and max(sizes) > LARGE:
         options.setdefault("how", "loop")  # one client fills the card, and all at once would not fit it
-    evaluate = images.evaluation(nets, config.layer, initial, raw)
+    evaluate = pixels(images) if raw else evaluation(images, nets, config.layer, initial)
     return Rounds(running, federation, config.rounds, seeds=seeds, evaluate=evaluate, **options)
 
 
@@ -546,9 +597,11 @@ _PHOTOGRAPHS = {
     "architectures": "cnn,fixup_resnet20", "model": "fixup_resnet20", "width": 64, "views": "photographs",
     "alignment_samples": 2000, "judged_samples": 5000,
 }  # fmt: skip
+# Clients hold 9,000 images, not 10,000: the alignment set is taken out first. By Table 4, three ResNet-34 and two
+# ResNet-18 come nearest to Table 1's mean. Table 3: --set clients=20 --set cohort=5, and 100 and 10.
 # Not in the paper, taken from the public FedSSL code: target decay, augmentation, heads (smaller ones: CKA's bias).
 _PUBLISHED = {
-    "architectures": "resnet18,resnet34", "assignment": "random", "model": "resnet34", "width": 128,
+    "architectures": "resnet34,resnet18", "model": "resnet34", "width": 128, "projector_hidden": 512,
     "predictor_hidden": 512, "alignment_samples": 5000, "alignment_batch": 256, "judged_samples": 0,
     "precision": "mixed", "views": "photographs", "bank": 0, "train_samples": 0, "test_samples": 0,
 }  # fmt: skip

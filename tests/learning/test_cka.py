@@ -641,3 +641,12 @@ def test_other_bad_arguments():
         streamed.value(unbiased=True)
     with pytest.raises(ValueError, match="widths"):
         streamed.add(A[:, :2], A)
+
+
+@pytest.mark.parametrize("unbiased", [False, True])
+def test_pairwise_is_every_pair(unbiased):
+    rng = stream(0, "pairwise")
+    each = [normal((30, d), rng) * 10 ** (d - 5) + d for d in (3, 8, 5)] + [torch.ones(30, 4, dtype=torch.float64)]
+    found = module.pairwise_cka(each, unbiased)
+    expected = torch.tensor([[float(linear_cka(a, b, unbiased=unbiased)) for b in each] for a in each]).double()
+    assert float((found - expected).abs().max()) < 1e-7 and not bool(found[3].any())

@@ -52,7 +52,7 @@ def gap(a, b):
 
 def test_the_constants_are_those_of_pytorch():
     norm = nn.BatchNorm1d(HIDDEN)
-    assert EPSILON == norm.eps and pytest.approx(1 - norm.momentum) == KEEP
+    assert norm.eps == EPSILON and pytest.approx(1 - norm.momentum) == KEEP
     fresh = BatchNorm(HIDDEN)
     for name, theirs in (("weight", norm.weight), ("bias", norm.bias), ("running_mean", norm.running_mean),
                          ("running_variance", norm.running_var)):  # fmt: skip

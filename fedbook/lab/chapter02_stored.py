@@ -1,0 +1,262 @@
+"""Chapter 2's stored comparisons (``fedbook compare hetero_ssfl``), read and drawn. As text: chapter02_tables.
+
+A table is what :func:`fedbook.experiment.compare` returns; several of one problem are read as one. ``fixed`` names
+settings where a table varies some: ``mu=0.5``. Bars are Student's 95 % intervals over seeds. What compares two
+settings of one method, or its architectures, stands in chapter02_pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+from torch import Tensor
+
+from fedbook import arguments
+from fedbook.lab.chapter02_paper import NAMES
+from fedbook.lab.panels import panels, plain_log
+from fedbook.lab.results import curve
+from fedbook.lab.stored_cells import Cell, Table, Words, chosen, halves, scores_of, setting, some
+from fedbook.papers.hetero_ssfl import METHODS
+
+BASE = "local-ssl"
+CONTROLS = ("random-encoder", "raw-pixels")  # they have no rounds: horizontal lines
+ALONE = ("centralized-byol", "local-ssl", "local-ssl-plus-rad", *CONTROLS)  # nothing is sent
+SHARING = ("hetero-ssfl", "alignment-pass-only")  # they also send once before the first round
+PERSONAL = ("hetero-ssfl", "local-ssl", "local-ssl-plus-rad", "alignment-pass-only")  # every client has its own model
+NAMED = NAMES | {
+    "local-ssl": "local SSL", "local-ssl-plus-rad": "local SSL + alignment set",
+    "alignment-pass-only": "alignment pass only", "random-encoder": "random encoders", "raw-pixels": "raw pixels",
+}  # fmt: skip
+LOOKS: dict[str, dict[str, Any]] = {
+    "fedema": {"color": "#332288", "marker": "<", "linestyle": (0, (6, 2))},
+    "fedavg-supervised": {"color": "#882255", "marker": ">", "linestyle": (0, (4, 1, 1, 1, 1, 1))},
+    "centralized-byol": {"color": "#444444", "marker": "*", "linestyle": "-", "markersize": 7},
+    "random-encoder": {"color": "#888888", "marker": "p", "linestyle": ":"},
+    "raw-pixels": {"color": "#000000", "marker": "h", "linestyle": (0, (6, 3, 1, 3, 1, 3))},
+}
+METRICS = {
+    "probe_few": "probe, 5 labels a class", "knn": "KNN accuracy", "probe": "linear probe",
+    "own_classes": "probe of own classes", "alignment": "CKA of two clients, alignment set",
+    "alignment_test": "CKA of two clients, test", "self_loss": "self-supervised loss", "rank": "effective rank of $z$",
+}  # fmt: skip
+SHARES = (
+    "probe_few",
+    "knn",
+    "probe",
+    "own_classes",
+    "random_probe_few",
+    "random_knn",
+    "random_probe",
+    "random_own_classes",
+)  # shown in per cent
+APART = (*PERSONAL, "random-encoder")  # whose clients' models differ: with one model CKA is 1
+OURS = Words(tuple(METHODS), NAMED, METRICS, SHARES, CONTROLS, BASE, "probe_few", LOOKS,
+             only={"alignment": APART, "alignment_test": APART})  # fmt: skip
+LETTERS = {"mu": r"weight $\mu$ of alignment", "local_epochs": "local epochs $E$", "clients": "clients $K$",
+           "alignment_samples": "alignment images $L$", "alignment_source": "alignment images from"}  # fmt: skip
+
+cells_of, scores, means, look_of = OURS.cells_of, OURS.scores, OURS.means, OURS.look_of
+differences, draw_differences = OURS.differences, OURS.draw_differences
+
+
+# --- methods
+
+
+def draw_methods(axes: Any, *tables: Table, metrics: Sequence[str] = ("probe_few", "knn", "probe"),
+                 methods: Sequence[str] | None = None, **fixed: Any) -> str:  # fmt: skip
+    """Every method's mean with its interval, beside the same encoders untrained (open) and raw pixels (a line).
+
+    Shapes: ``axes`` one for each metric. Raises: TypeError, ValueError.
+    """
+    spots, cells = panels(axes, len(metrics)), cells_of(*tables, **fixed)
+    rows, told = [m for m in some(cells, methods) if m not in CONTROLS], []
+    if not rows:
+        raise arguments.wrong(ValueError, "table", list(cells), "a method that trains")
+    for ax, metric in zip(spots, metrics, strict=True):
+        parts = []
+        for place, method in enumerate(rows):
+            if not has(cells[method], metric):
+                continue
+            one, form = OURS.interval(cells[method], metric), OURS.digits(metric)
+            ax.errorbar([one.mean], [place], xerr=halves(one), capsize=3,
+                        **{**look_of(method), "linestyle": "", "markersize": 6})  # fmt: skip
+            parts.append(f"{NAMED[method]} {one.mean:{form}}")
+            if has(cells[method], f"random_{metric}"):
+                drawn = OURS.shown(float(scores_of(cells[method], f"random_{metric}").mean()), metric)
+                ax.plot([drawn], [place], marker="o", linestyle="", color="#666666", markerfacecolor="white",
+                        markersize=6, zorder=1, label="its encoders untrained" if place == 0 else None)  # fmt: skip
+                parts[-1] += f" (untrained {drawn:{form}})"
+        if "raw-pixels" in cells and has(cells["raw-pixels"], metric):
+            pixels = OURS.interval(cells["raw-pixels"], metric).mean
+            ax.axvline(pixels, label="raw pixels", **(look_of("raw-pixels") | {"marker": "", "linewidth": 1.2}))
+            parts.append(f"raw pixels {pixels:{OURS.digits(metric)}}")
+        ax.set(ylim=(len(rows) - 0.5, -0.5), xlabel=OURS.label(metric))
+        ax.set_yticks(range(len(rows)), [NAMED[m] for m in rows] if ax is spots[0] else [""] * len(rows))
+        told.append(f"{metric}: {', '.join(parts)}")
+    spots[0].legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, ncols=2)
+    return f"Mean over {len(cells[rows[0]]['runs'])} seeds, {'; '.join(told)}."
+
+
+def draw_rounds(axes: Any, *tables: Table, methods: Sequence[str] | None = None,
+                metrics: Sequence[str] = ("probe_few", "alignment", "alignment_test", "self_loss"),
+                **fixed: Any) -> str:  # fmt: skip
+    """Metrics by round: mean over seeds, band of one deviation; controls as horizontal lines.
+
+    ``methods``: which to draw (None: all). Shapes: ``axes`` one for each metric. Raises: TypeError, ValueError.
+    """
+    return OURS.draw_rounds(axes, *tables, methods=methods, metrics=metrics, **fixed)
+
+
+def has(cell: Cell, metric: str) -> bool:
+    """Whether all runs of the cell have the metric as a number."""
+    return all(run["metrics"].get(metric) is not None for run in cell["runs"])
+
+
+# --- bytes
+
+
+def bytes_up(table: Table, cell: Cell) -> float:
+    """Mean bytes of one client's upload; where clients also send before the first round, that counts as one more.
+
+    Raises: TypeError, ValueError.
+    """
+    clients, cohort = setting(table, cell, "clients"), setting(table, cell, "cohort")
+    count = cell["runs"][0]["rounds"] * (cohort or clients) + (clients if cell["method"] in SHARING else 0)
+    return sum(run["bytes_up"] for run in cell["runs"]) / len(cell["runs"]) / count
+
+
+def bytes_so_far(cell: Cell) -> tuple[Tensor, Tensor]:
+    """Judged rounds [E] and mean bytes [E] that crossed until then, both ways, with the set-up. Raises: ValueError."""
+    if "bytes" not in cell["curve"]:
+        raise arguments.wrong(ValueError, "metric", "bytes", "one of " + ", ".join(cell["curve"]))
+    t, crossed = curve(cell, "bytes")
+    whole = sum(run["bytes_up"] + run["bytes_down"] for run in cell["runs"]) / len(cell["runs"])
+    crossed = crossed.mean(0)
+    return t, crossed + (whole - crossed[-1])  # what the rounds did not send, the set-up did
+
+
+def draw_sent(ax: Axes, *tables: Table, metric: str = "probe_few", methods: Sequence[str] | None = None,
+              **fixed: Any) -> str:  # fmt: skip
+    """A metric against all bytes sent so far, both ways, on a logarithmic axis; who sends nothing is a line.
+
+    Raises: TypeError, ValueError.
+    """
+    cells, parts = some(cells_of(*tables, **fixed), methods), []
+    for method, cell in cells.items():
+        _, sent = bytes_so_far(cell)
+        _, values = OURS.curve(cell, metric)
+        mean, look = OURS.shown(values.mean(0), metric), look_of(method)
+        if not bool(mean.isfinite().all()):
+            continue
+        sent = sent / 1e6
+        if method in ALONE:
+            ax.axhline(float(mean[-1]), label=NAMED[method], **(look | {"marker": "", "linewidth": 1.1}))
+            parts.append(f"{NAMED[method]} {mean[-1]:{OURS.digits(metric)}} for nothing")
+            continue
+        last = OURS.interval(cell, metric)
+        ax.plot(sent, mean, label=NAMED[method], **look)
+        ax.errorbar([float(sent[-1])], [last.mean], yerr=halves(last), capsize=3,
+                    **(look | {"linestyle": ""}))  # fmt: skip
+        parts.append(f"{NAMED[method]} {mean[-1]:{OURS.digits(metric)}} for {float(sent[-1]):.3g} MB")
+    plain_log(ax.xaxis)
+    ax.set(xlabel="MB sent so far by all, up and down", ylabel=OURS.label(metric))
+    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
+    return f"{metric} after the last round: {', '.join(parts)}."
+
+
+# --- one setting
+
+
+def by_setting(name: str, *tables: Table, **fixed: Any) -> dict[str, dict[Any, Cell]]:
+    """Method -> value of the setting ``name`` -> cell, values rising (words in the order of the tables).
+
+    Raises: TypeError, ValueError (none; two cells for one value: another setting needs one).
+    """
+    found: dict[str, dict[Any, Cell]] = {}
+    for table, cell in chosen(tables, **fixed):
+        own = found.setdefault(arguments.one_of("method", cell["method"], METHODS), {})
+        value = setting(table, cell, name)
+        if value in own:
+            loose = sorted((set(cell["varied"]) | set(own[value]["varied"])) - {name} - set(fixed))
+            raise arguments.wrong(ValueError, "fixed", fixed, f"a value for {', '.join(loose) or 'method'} as well")
+        own[value] = cell
+    words = any(isinstance(value, str) for own in found.values() for value in own)
+    return {m: found[m] if words else dict(sorted(found[m].items())) for m in METHODS if m in found}
+
+
+def draw_setting(axes: Any, name: str, *tables: Table, metrics: Sequence[str] = ("probe_few",), line: bool = True,
+                 **fixed: Any) -> str:  # fmt: skip
+    """Metrics against the values of one setting, evenly spaced, one series a method, beside its encoders untrained.
+
+    ``line``: values are joined. Shapes: ``axes`` one for each metric. Raises: TypeError, ValueError.
+    """
+    spots, found, line = panels(axes, len(metrics)), by_setting(name, *tables, **fixed), arguments.flag("line", line)
+    values, told = list(dict.fromkeys(value for own in found.values() for value in own)), []
+    if not isinstance(values[0], str):
+        values.sort()
+    for ax, metric in zip(spots, metrics, strict=True):
+        parts = []
+        for i, (method, own) in enumerate(found.items()):
+            shift = 0.08 * (i - (len(found) - 1) / 2)
+            there = {value: OURS.interval(cell, metric) for value, cell in own.items() if has(cell, metric)}
+            if not there:
+                continue
+            look = look_of(method) | ({} if line else {"linestyle": ""})
+            bars = [halves(one) or [[0.0], [0.0]] for one in there.values()]
+            ax.errorbar([values.index(v) + shift for v in there], [one.mean for one in there.values()],
+                        [[bar[side][0] for bar in bars] for side in (0, 1)], capsize=3, label=NAMED[method],
+                        **look)  # fmt: skip
+            means_of = (f"{one.mean:{OURS.digits(metric)}} at {_short(v)}" for v, one in there.items())
+            parts.append(f"{NAMED[method]} {', '.join(means_of)}")
+        drawn = [scores_of(c, f"random_{metric}") for own in found.values() for c in own.values()
+                 if has(c, f"random_{metric}")]  # fmt: skip
+        if drawn:
+            level = OURS.shown(float(torch.stack([one.mean() for one in drawn]).mean()), metric)
+            ax.axhline(level, label="encoders untrained", **(look_of("random-encoder") | {"marker": ""}))
+            parts.append(f"untrained {level:{OURS.digits(metric)}}")
+        ax.set_xticks(range(len(values)), [_short(v) for v in values])
+        ax.set(xlim=(-0.5, len(values) - 0.5), xlabel=LETTERS.get(name, name), ylabel=OURS.label(metric))
+        told.append(f"{metric}: {'; '.join(parts)}")
+    if len(found) > 1 or drawn:
+        spots[-1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
+    seeds = len(next(iter(next(iter(found.values())).values()))["runs"])
+    return f"By {name}, mean over {seeds} seeds, {'. '.join(told)}."
+
+
+def draw_mu(axes: Any, *tables: Table, metrics: Sequence[str] = ("probe_few", "self_loss", "alignment_test"),
+            **fixed: Any) -> str:  # fmt: skip
+    """What the weight of alignment does to accuracy, own loss and alignment. Shapes: ``axes`` one for each metric.
+
+    Raises: TypeError, ValueError.
+    """
+    return draw_setting(axes, "mu", *tables, metrics=metrics, **fixed)
+
+
+def draw_epochs(ax: Axes, *tables: Table, metric: str = "probe_few", **fixed: Any) -> str:
+    """A metric against local epochs, one line a method. Raises: TypeError, ValueError."""
+    return draw_setting(ax, "local_epochs", *tables, metrics=(metric,), **fixed)
+
+
+def draw_alignment_set(axes: Any, *tables: Table, metric: str = "probe_few", source: str = "holdout",
+                       size: int = 300, **fixed: Any) -> str:  # fmt: skip
+    """A metric against the size L of the alignment set (of ``source``) and against its source (at L = ``size``).
+
+    Shapes: ``axes`` two of them. Raises: TypeError, ValueError.
+    """
+    left, right = panels(axes, 2)
+    size = arguments.integer("size", size, 2)
+    by_size = draw_setting(left, "alignment_samples", *tables, metrics=(metric,), alignment_source=source, **fixed)
+    by_source = draw_setting(right, "alignment_source", *tables, metrics=(metric,), line=False,
+                             alignment_samples=size, **fixed)  # fmt: skip
+    if left.get_legend():
+        left.get_legend().remove()
+    left.set_title(f"source: {source}")
+    right.set_title(f"$L$ = {size}")
+    return f"{by_size} {by_source}"
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
