@@ -29,7 +29,7 @@ CHANGED = {
     ("layer", "encoder"): "of the features", ("normalise", True): "kernels of norm 1",
     ("exclude_self", True): "without the own kernel", ("estimator", "unbiased"): "unbiased CKA",
     ("kernel", "rbf"): "RBF kernel", ("centre", False): "not centred, as printed", ("loss", "simsiam"): "SimSiam",
-    ("alignment_batch", 0): "all $L$ images a step",
+    ("alignment_batch", 0): "all $L$ images a step", ("weights", "resources"): "weighted by model size",
 }  # fmt: skip
 HEADS = {"mlp": "without batch normalisation", "batch_norm": "with"}
 
@@ -161,7 +161,7 @@ def mixtures(*tables: Table, metric: str = "probe_few", **fixed: Any) -> dict[tu
 def draw_mixture(ax: Axes, *tables: Table, metric: str = "probe_few", **fixed: Any) -> str:
     """Table 4's layout: every architecture's clients alone and with Hetero-SSFL, by who else there is.
 
-    Raises: TypeError, ValueError.
+    Crosses: the same encoders untrained, where the runs say so. Raises: TypeError, ValueError.
     """
     rows = {
         company(whole, word): [
@@ -171,8 +171,28 @@ def draw_mixture(ax: Axes, *tables: Table, metric: str = "probe_few", **fixed: A
         for (whole, word), own in mixtures(*tables, metric=metric, **fixed).items()
     }
     draw_two(ax, rows, (NAMED["local-ssl"], NAMED[OWN]), metric)
+    untrained = _untrained(tables, metric, fixed)
+    if untrained:
+        places = [place for place, name in enumerate(rows) if name in untrained]
+        ax.plot([untrained[list(rows)[place]] for place in places], places, label="untrained", color="#444444",
+                marker="x", markersize=7, linestyle="")  # fmt: skip
     ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
-    return f"{metric} of an architecture's clients, local SSL to Hetero-SSFL: {_told(rows, metric)}."
+    beside = ", ".join(f"{name} {value:{OURS.digits(metric)}}" for name, value in untrained.items())
+    return f"{metric} of an architecture's clients, local SSL to Hetero-SSFL: {_told(rows, metric)}." + (
+        f" Untrained: {beside}." if untrained else ""
+    )
+
+
+def _untrained(tables: Sequence[Table], metric: str, fixed: Mapping[str, Any]) -> dict[str, float]:
+    """Row of the picture -> the mean over seeds of the architecture's untrained encoders."""
+    found = {}
+    for table, cell in chosen(tables, **fixed):
+        name = f"random_{metric}_by_architecture"
+        if cell["method"] == OWN and all(name in run["metrics"] for run in cell["runs"]):
+            for word, values in by_architecture(cell, f"random_{metric}").items():
+                row = company(setting(table, cell, "architectures"), word)
+                found[row] = float(OURS.shown(values.mean(), metric))
+    return found
 
 
 def company(whole: str, word: str) -> str:
@@ -206,13 +226,13 @@ def draw_heads(axes: Any, *tables: Table, metrics: Sequence[str] = ("rank", "pro
 
 
 def draw_own_classes(ax: Axes, *tables: Table, **fixed: Any) -> str:
-    """The probe of all classes and that of a client's own classes, for methods with a model a client.
+    """The probe of all classes and that of a client's own classes, mean over clients, of every method that has both.
 
     Raises: TypeError, ValueError (no such method).
     """
     cells = {m: c for m, c in cells_of(*tables, **fixed).items() if has(c, "own_classes")}
     if not cells:
-        raise arguments.wrong(ValueError, "table", tables[0]["problem"], "a method with a model for every client")
+        raise arguments.wrong(ValueError, "table", tables[0]["problem"], "a method judged on the clients' own classes")
     rows = {NAMED[m]: [OURS.interval(c, name) for name in ("probe", "own_classes")] for m, c in cells.items()}
     draw_two(ax, rows, ("all classes", "the client's own"), "probe")
     ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)

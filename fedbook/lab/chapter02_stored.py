@@ -23,8 +23,7 @@ from fedbook.papers.hetero_ssfl import METHODS
 
 BASE = "local-ssl"
 CONTROLS = ("random-encoder", "raw-pixels")  # they have no rounds: horizontal lines
-ALONE = ("centralized-byol", "local-ssl", "local-ssl-plus-rad", *CONTROLS)  # nothing is sent
-SHARING = ("hetero-ssfl", "alignment-pass-only")  # they also send once before the first round
+POOLED = "centralized-byol"  # one client in the simulation; its messages are none
 PERSONAL = ("hetero-ssfl", "local-ssl", "local-ssl-plus-rad", "alignment-pass-only")  # every client has its own model
 NAMED = NAMES | {
     "local-ssl": "local SSL", "local-ssl-plus-rad": "local SSL + alignment set",
@@ -52,9 +51,13 @@ SHARES = (
     "random_probe",
     "random_own_classes",
 )  # shown in per cent
-APART = (*PERSONAL, "random-encoder")  # whose clients' models differ: with one model CKA is 1
+ALONE = (POOLED, *PERSONAL[1:], *CONTROLS)  # nothing is sent in a round; some get the alignment set once
+APART = (
+    *PERSONAL,
+    "random-encoder",
+)  # whose clients' models differ: with one model CKA is 1, and its own loss another one
 OURS = Words(tuple(METHODS), NAMED, METRICS, SHARES, CONTROLS, BASE, "probe_few", LOOKS,
-             only={"alignment": APART, "alignment_test": APART})  # fmt: skip
+             only={"alignment": APART, "alignment_test": APART, "self_loss": PERSONAL})  # fmt: skip
 LETTERS = {"mu": r"weight $\mu$ of alignment", "local_epochs": "local epochs $E$", "clients": "clients $K$",
            "alignment_samples": "alignment images $L$", "alignment_source": "alignment images from"}  # fmt: skip
 
@@ -119,12 +122,12 @@ def has(cell: Cell, metric: str) -> bool:
 
 
 def bytes_up(table: Table, cell: Cell) -> float:
-    """Mean bytes of one client's upload; where clients also send before the first round, that counts as one more.
+    """Mean bytes of one client's upload; Hetero-SSFL's clients also send one each before the first round.
 
     Raises: TypeError, ValueError.
     """
     clients, cohort = setting(table, cell, "clients"), setting(table, cell, "cohort")
-    count = cell["runs"][0]["rounds"] * (cohort or clients) + (clients if cell["method"] in SHARING else 0)
+    count = cell["runs"][0]["rounds"] * (cohort or clients) + (clients if cell["method"] == "hetero-ssfl" else 0)
     return sum(run["bytes_up"] for run in cell["runs"]) / len(cell["runs"]) / count
 
 
@@ -140,7 +143,7 @@ def bytes_so_far(cell: Cell) -> tuple[Tensor, Tensor]:
 
 def draw_sent(ax: Axes, *tables: Table, metric: str = "probe_few", methods: Sequence[str] | None = None,
               **fixed: Any) -> str:  # fmt: skip
-    """A metric against all bytes sent so far, both ways, on a logarithmic axis; who sends nothing is a line.
+    """A metric against all bytes sent so far, both ways, on a logarithmic axis; who sends nothing in a round is a line.
 
     Raises: TypeError, ValueError.
     """
@@ -154,7 +157,9 @@ def draw_sent(ax: Axes, *tables: Table, metric: str = "probe_few", methods: Sequ
         sent = sent / 1e6
         if method in ALONE:
             ax.axhline(float(mean[-1]), label=NAMED[method], **(look | {"marker": "", "linewidth": 1.1}))
-            parts.append(f"{NAMED[method]} {mean[-1]:{OURS.digits(metric)}} for nothing")
+            once = 0.0 if method == POOLED else float(sent[-1])
+            price = f"{once:.3g} MB, once" if once else "nothing"
+            parts.append(f"{NAMED[method]} {mean[-1]:{OURS.digits(metric)}} for {price}")
             continue
         last = OURS.interval(cell, metric)
         ax.plot(sent, mean, label=NAMED[method], **look)

@@ -18,6 +18,7 @@ from fedbook.lab.chapter02_stored import (
     METRICS,
     NAMED,
     OURS,
+    POOLED,
     Table,
     by_setting,
     bytes_up,
@@ -37,10 +38,10 @@ def methods_table(*tables: Table, **fixed: Any) -> str:
     rows = [["mean ± deviation", *metrics, "untrained", "lr", "bytes up", "MB in all"]]
     cells, owners = cells_of(*tables, **fixed), {id(c): t for t, c in chosen(tables, **fixed)}
     for method, cell in cells.items():
-        sent = whole = 0.0
-        if method not in ALONE:
-            sent = bytes_up(owners[id(cell)], cell)
-            whole = sum(run["bytes_up"] + run["bytes_down"] for run in cell["runs"]) / len(cell["runs"])
+        sent = 0.0 if method in ALONE else bytes_up(owners[id(cell)], cell)
+        whole = sum(run["bytes_up"] + run["bytes_down"] for run in cell["runs"]) / len(cell["runs"])
+        if method == POOLED:
+            whole = 0.0
         rate = None if method in CONTROLS else cell["tuned"].get("lr")
         rows.append([
             NAMED[method],

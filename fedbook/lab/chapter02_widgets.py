@@ -85,10 +85,9 @@ def _draw_runs(ax: Any, cells: dict[float, Cell], mu: float) -> str:
     bars = [[[bar[side][0] for bar in map(_bar, of)] for side in (0, 1)] for of in (y, x)]
     ax.errorbar([one.mean for one in x], [one.mean for one in y], *bars, capsize=2, **(series(2) | {"linewidth": 1.0}))
     for i, (m, (across, up, few)) in enumerate(points.items()):
-        ax.annotate(
-            f"{m:g}: {few.mean:.1f} %", (across.mean, up.mean), (6, -13 if i % 2 else 6), textcoords="offset points",
-            fontsize="small", fontweight="bold" if m == near else "normal",
-        )  # fmt: skip
+        side = {"xytext": (7, -13), "ha": "left"} if i % 2 else {"xytext": (-7, 6), "ha": "right"}
+        ax.annotate(f"{m:g}: {few.mean:.1f} %", (across.mean, up.mean), textcoords="offset points", fontsize="small",
+                    fontweight="bold" if m == near else "normal", **side)  # fmt: skip
     ax.plot([points[near][0].mean], [points[near][1].mean], marker="o", markersize=13, markerfacecolor="none",
             markeredgecolor="black", linestyle="", zorder=5)  # fmt: skip
     ax.margins(0.25)

@@ -63,6 +63,10 @@ def evaluation(
                 shown[k] = [represented(problem, nets[word], own["theta"], x, layer)
                             for x in (problem.alignment, problem.test_x)]  # fmt: skip
         values = {name: _mean([row[name] for row in found.values()]) for name in next(iter(found.values()))}
+        for prefix in ("", "random_"):
+            if not math.isnan(values[f"{prefix}knn"]):  # then who has none has one class only
+                name = f"{prefix}own_classes"
+                values[name] = _mean_of_some([row[name] for row in found.values()])
         for name in (*PROBES, *(f"random_{probe}" for probe in PROBES)):
             for word in nets:
                 rows = [found[k][name] for k in found if problem.assigned[k] == word]
@@ -138,7 +142,7 @@ def scores(problem: AlignedProblem, train: Tensor, test: Tensor, own: Sequence[T
             each.append(values["probe"])
         elif len(y[mine].unique()) > 1 and bool(judged_on.any()):
             each.append(asked(mine).accuracy(test[judged_on], test_y[judged_on]))
-    return values | {"own_classes": _mean(each)}
+    return values | {"own_classes": _mean_of_some(each)}
 
 
 @torch.no_grad()
@@ -172,6 +176,11 @@ def mean_pair(representations: Sequence[Tensor]) -> float:
 
 
 def _mean(values: Sequence[float]) -> float:
+    """The mean; NaN with a NaN among them: who diverged is not left out."""
+    return sum(values) / len(values)
+
+
+def _mean_of_some(values: Sequence[float]) -> float:
     """The mean of the numbers among the values; NaN where there is none."""
     kept = [value for value in values if not math.isnan(value)]
     return sum(kept) / len(kept) if kept else math.nan

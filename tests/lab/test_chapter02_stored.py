@@ -105,6 +105,9 @@ def test_bytes_by_hand(ax):
     sentence = stored.draw_sent(ax, MADE)
     assert "Hetero-SSFL 80.0 for 0.018 MB, local SSL 70.0 for nothing, FedBYOL 80.0 for 0.18 MB" in sentence
     assert ax.get_xscale() == "log" and ax.lines[0].get_xdata() == pytest.approx([0.0178, 0.018])
+    once = cell("alignment-pass-only", [[0.4, 0.6]], up=0, sent=(0, 0))
+    once["runs"][0]["bytes_down"] = 2e6
+    assert "alignment pass only 60.0 for 2 MB, once" in stored.draw_sent(Figure().subplots(), table(OWN, once))
     with pytest.raises(ValueError, match="^metric"):
         stored.bytes_so_far({**OWN, "curve": {"round": [1]}})
 
@@ -165,6 +168,8 @@ def test_variants_are_paired_by_seed():
     assert list(found) == ["+ CKA, the printed sign", "alignment pass only", "local SSL"]
     assert found["+ CKA, the printed sign"].mean == pytest.approx(-12.5)  # points: -10 and -15
     assert found["+ CKA, the printed sign"].count == 2 and found["alignment pass only"].mean == pytest.approx(0)
+    later = cell("hetero-ssfl", [[0.0], [0.0], [0.0]])
+    assert pairs.variants(table(printed, control, OWN), table(later))["alignment pass only"].mean == pytest.approx(0)
     with pytest.raises(ValueError, match="^table.*variant"):
         pairs.variants(table(usual))
     with pytest.raises(ValueError, match="^table.*defaults"):
@@ -199,6 +204,16 @@ def test_mixture_has_table_4s_layout(ax):
     assert labels(ax.yaxis) == ["mlp alone", "cnn_s with mlp", "mlp with cnn_s"]
     with pytest.raises(ValueError, match=r"^fixed.*mlp"):
         pairs.mixtures(table(*cells, copy.deepcopy(cells[-1])))
+    for one in cells:
+        for run in one["runs"]:
+            words = run["metrics"]["probe_few_by_architecture"]
+            run["metrics"]["random_probe_few_by_architecture"] = dict.fromkeys(words, 0.4)
+    picture = Figure().subplots()
+    assert pairs.draw_mixture(picture, table(*cells)).endswith(
+        "Untrained: cnn_s with mlp 40.0, mlp with cnn_s 40.0, mlp alone 40.0."
+    )
+    crosses = {line.get_label(): line.get_xdata() for line in picture.lines}["untrained"]
+    assert crosses == pytest.approx([40, 40, 40])
     with pytest.raises(ValueError, match="^metric"):
         pairs.by_architecture({**OWN, "runs": [{"metrics": {"probe_few": 1.0}}]})
 

@@ -49,8 +49,9 @@ def gap(a, b):
 
 @pytest.mark.parametrize(
     ("field", "values"),
-    [("mu", [-0.1, math.nan, math.inf, None, "x", True]), ("proximal", ["cka", "none", None]), ("layer", ["head", None]),
-     ("statistics", ["batch", None]), ("centre", [1, None, "true"]), ("estimator", ["debiased", None]),
+    [("mu", [-0.1, math.nan, math.inf, None, "x", True]), ("proximal", ["cka", "none", None]),
+     ("layer", ["head", None]), ("statistics", ["batch", None]), ("centre", [1, None, "true"]),
+     ("estimator", ["debiased", None]),
      ("kernel", ["poly", None]), ("bandwidth", [0.0, -1, math.nan, math.inf, "x"]), ("normalise", [0, None]),
      ("exclude_self", ["no", None]), ("send", ["weights", None]), ("alignment_batch", [-1, 1, 2, 2.5, None, "x"]),
      ("weights", ["", "heavy", "0.5,0.6", "-0.5,1.5", "nan,1", "inf", "0.5;0.5", None, 3, "1,", (0.5, 0.5)])],
