@@ -177,7 +177,10 @@ def test_personal_metrics_by_hand(layer, cheap):
     seeds = (0, 5)
     made = problem(seeds=seeds)
     nets, initial, clients = drawn(made, seeds)
-    clients = {w: tree_map(lambda p: p + 0.05, state) for w, state in clients.items()}  # also running statistics
+    clients = {  # also running statistics; and a target that is not the encoder
+        w: {part: tree_map(lambda p, d=d: p + d, state[part]) for part, d in (("theta", 0.05), ("target", 0.1))}
+        for w, state in clients.items()
+    }
     found = evaluation(made, nets, layer, initial)({}, clients)
     assert all(values.shape == (2,) and values.dtype == torch.float64 for values in found.values())
     for slot in range(2):

@@ -100,7 +100,9 @@ def test_an_encoder_and_a_predictor_of_each_client_are_its_own():
         assert all(float((weight[0] - w).abs().max()) > 0.1 for w in weight[1:])
 
 
-@pytest.mark.parametrize(("bank", "changes"), [(5, {}), (0, {"loss": "simsiam", "cohort": 3, "rounds": 1})], ids=str)
+@pytest.mark.parametrize(
+    ("bank", "changes"), [(5, {"statistics": "train"}), (0, {"loss": "simsiam", "cohort": 3, "rounds": 1})], ids=str
+)
 def test_mu_0_is_local_training_bit_for_bit(bank, changes):
     data, config = problem(bank=bank), replace(PLAIN, mu=0.0, **changes)
     a, b = trained(config, data), trained(config, data, shares=False)
@@ -222,7 +224,7 @@ def test_who_does_not_train_stays_as_it_was(changes):
 # --- what crosses
 
 
-@pytest.mark.parametrize(("length", "cheaper"), [(16, (True, True)), (20, (False, True)), (110, (False, False))])
+@pytest.mark.parametrize(("length", "cheaper"), [(16, (True, True)), (60, (False, True)), (110, (False, False))])
 def test_what_is_sent_changes_the_bytes_and_nothing_else(length, cheaper):
     """Literal accounts: 4 bytes a number, 12 columns of three clients and 9 of two, a triangle L (L + 1) / 2."""
     config = replace(PLAIN, cohort=3, alignment_batch=0, rounds=1)
