@@ -212,9 +212,9 @@ def draw_shares(axes: Any) -> str:
     for i, clients in enumerate((2, 5, 20)):
         both = [agreement(clients, r) for r in pairwise]
         third.plot(pairwise, [float(b.right[0]) for b in both], **(FORMULA | {"label": "formula" if i == 0 else None}))
-        third.plot(pairwise, [float(b.left.mean()) for b in both], label=f"$J$ = {clients}", **(series(i) | POINTS))
-        told.append(f"{float(both[0].left.mean()):.3f} for J = {clients}")
-    third.set(xlabel="CKA of two clients", ylabel="CKA with the mean of all $J$", ylim=(-0.04, 1.08))
+        third.plot(pairwise, [float(b.left.mean()) for b in both], label=f"$N$ = {clients}", **(series(i) | POINTS))
+        told.append(f"{float(both[0].left.mean()):.3f} for N = {clients}")
+    third.set(xlabel="CKA of two clients", ylabel="CKA with the mean of all $N$", ylim=(-0.04, 1.08))
     third.legend(loc="lower right")
     for ax in (first, second):
         ax.legend(loc="upper left")

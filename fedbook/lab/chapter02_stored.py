@@ -58,7 +58,7 @@ APART = (
 )  # whose clients' models differ: with one model CKA is 1, and its own loss another one
 OURS = Words(tuple(METHODS), NAMED, METRICS, SHARES, CONTROLS, BASE, "probe_few", LOOKS,
              only={"alignment": APART, "alignment_test": APART, "self_loss": PERSONAL})  # fmt: skip
-LETTERS = {"mu": r"weight $\mu$ of alignment", "local_epochs": "local epochs $E$", "clients": "clients $K$",
+LETTERS = {"mu": r"weight $\mu$ of alignment", "local_epochs": "local epochs $E$", "clients": "clients $N$",
            "alignment_samples": "alignment images $L$", "alignment_source": "alignment images from"}  # fmt: skip
 
 cells_of, scores, means, look_of = OURS.cells_of, OURS.scores, OURS.means, OURS.look_of
