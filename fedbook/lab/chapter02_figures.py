@@ -34,6 +34,7 @@ from fedbook.lab.chapter02_spectrum import ceilings, minibatches, signs, unrelat
 from fedbook.lab.chapter02_theory import common_offset, several, stretched
 from fedbook.lab.panels import panels, plain_log
 from fedbook.lab.style import series
+from fedbook.learning.aligned_evaluation import represented
 from fedbook.learning.aligned_problem import AlignedProblem, AlignedSettings, aligned_problem
 from fedbook.learning.cka import gram, linear_cka
 from fedbook.papers.hetero_ssfl import PAPER, run_on
@@ -92,7 +93,7 @@ def _shown(problem: AlignedProblem, run: Any, word: str, rows: Tensor) -> Tensor
     """How the first client with architecture ``word`` represents these test images."""
     theta = {name: p[0, 0] for name, p in run.clients[word]["theta"].items()}
     layer = run.algorithm.config.layer
-    return problem.shown(run.algorithm.nets[word], theta, problem.test_x[rows], layer).double()
+    return represented(problem, run.algorithm.nets[word], theta, problem.test_x[rows], layer).double()
 
 
 def draw_disagreement(axes: Any, found: Disagreement) -> str:

@@ -156,12 +156,12 @@ def test_shares_follow_the_square_of_the_norm():
     alpha, included, others = (one.get_ydata() for one in second.lines)
     assert (np.asarray(included) >= np.asarray(alpha)).all() and np.allclose(others, others[0])
     for j in (2, 5, 20):
-        x, y = line(third, f"$J$ = {j}")
+        x, y = line(third, f"$N$ = {j}")
         assert np.allclose(y, np.sqrt((1 + (j - 1) * x) / j))
-        assert f"{math.sqrt(1 / j):.3f} for J = {j}" in sentence
+        assert f"{math.sqrt(1 / j):.3f} for N = {j}" in sentence
     assert "At r = 10 client 1 of 3 is 0.980 of the reference, with kernels of norm 1 0.333" in sentence
     assert f"from {included[0]:.3f} to {included[-1]:.3f} while that with the others stays {others[0]:.3f}" in sentence
-    assert legend(third) == ["formula", "$J$ = 2", "$J$ = 5", "$J$ = 20"]
+    assert legend(third) == ["formula", "$N$ = 2", "$N$ = 5", "$N$ = 20"]
 
 
 # --- small samples
