@@ -2,13 +2,16 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 
 from fedbook.federation import Rounds, run, tree_map
+from fedbook.lab.chapter02_live import rerun
+from fedbook.lab.results import stored
 from fedbook.learning.aligned_problem import AlignedSettings, aligned_problem
 from fedbook.learning.cka import linear_cka
 from fedbook.papers.fedbyol import online_network
-from fedbook.papers.hetero_ssfl import Config, HeteroSSFL
+from fedbook.papers.hetero_ssfl import METHODS, Config, HeteroSSFL
 
 CONFIG = Config(
     rounds=6, local_epochs=1, batch_size=16, lr=0.1, weight_decay=0.0, max_norm=0.0, target_decay=0.9,
@@ -70,3 +73,27 @@ def test_alignment_rises_and_the_printed_sign_lowers_it():
     for slot in range(2):
         assert found["aligned"][slot] > found["local"][slot] + 0.3, found
         assert found["printed"][slot] < found["local"][slot], found
+
+
+# --- the stored tables
+
+
+def test_the_stored_tables_are_whole():
+    table = stored("02_digits")
+    assert {c["method"] for c in table["cells"]} == set(METHODS) - {"alignment-pass-only"}
+    for cell in table["cells"]:
+        assert len(cell["runs"]) == table["seeds"] == 5
+        scores = [(entry["mean"] is not None, entry["mean"]) for entry in cell["tried"]]
+        if scores:
+            assert cell["tuned"] == cell["tried"][scores.index(max(scores))]["settings"]
+    for name in ("alignment", "clients", "epochs", "heads", "iid", "mixture", "mnist", "mu", "variants"):
+        cells = stored(f"02_{name}")["cells"]
+        assert cells and all(len(cell["runs"]) == 3 for cell in cells)
+        assert len({(c["method"], str(c["varied"])) for c in cells}) == len(cells)
+
+
+def test_a_stored_cell_comes_out_again():
+    table = stored("02_mixture")
+    again = rerun(table, "hetero-ssfl", architectures="mlp")
+    for metric, tolerance in (("probe_few", 0.04), ("knn", 0.03), ("probe", 0.03), ("alignment_test", 0.1)):
+        assert again.here[metric] == pytest.approx(again.stored[metric], abs=tolerance), metric
