@@ -128,7 +128,8 @@ class HeteroSSFL(SelfSupervised):
 
     Server: ``uploads``, the last one of every client, by architecture: representations [S, K_g, L, d_g], or kernels
     [S, K_g, L, L]. A client keeps ``theta``, encoder and predictor, and where it moves its ``target``.
-    Memory: S L sum_k d_k numbers at the server for representations, S K L^2 for kernels; a training client holds the
+    Memory: S K models and targets, whoever takes part (100 ResNet-34 are 16 GiB in single precision); S L sum_k d_k
+    numbers at the server for representations, S K L^2 for kernels; a training client holds the
     reference once more. The server reads all of that in a round (the average is over all clients); all other work
     grows with the cohort. The alignment set is public: sent once, kept once for all clients.
     """
