@@ -100,7 +100,7 @@ def test_errors_that_leave_papermill_green_are_found(mini, tmp_path):
 
 
 def test_all_run_although_one_fails(mini, tmp_path):
-    chapters = [Chapter(n, slug, slug, "", "", True) for n, slug in ((0, "good"), (1, "bad"), (2, "missing"))]
+    chapters = [Chapter(n, slug, slug, "", "") for n, slug in ((0, "good"), (1, "bad"), (2, "missing"))]
     cells = [mini.markdown("# T"), mini.code(mini.parameters, "parameters")]
     mini.write(tmp_path / "00_good.ipynb", *cells, mini.code("rounds"))
     mini.write(tmp_path / "01_bad.ipynb", *cells, mini.code("\nunknown_name + 1\n"), mini.code("2"))
