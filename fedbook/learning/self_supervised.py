@@ -146,7 +146,7 @@ class SelfSupervised:
 
     def averaged(self, server: Mapping[str, Tree], cohort: Cohort, theta: Tree) -> Tree:
         """The clients' parameters, averaged. Raises: Diverged."""
-        still_finite(theta)
+        _still_finite(theta)
         return weighted_mean(theta, self.weights(server, cohort))
 
     def weights(self, server: Mapping[str, Tree], cohort: Cohort) -> Tensor:
@@ -162,7 +162,7 @@ class SelfSupervised:
         carry, loss = self.descend(local, theta, self.beside(local))
         theta = carry["theta"]
         if self.silent:
-            still_finite(theta)
+            _still_finite(theta)
         return Reply(
             upload={} if self.silent else {"theta": theta},
             state={"theta": theta} if self.silent else None,
@@ -226,7 +226,20 @@ class SelfSupervised:
         return epochs(local.data, local.streams("batches"), self.config.local_epochs, self.config.batch_size)
 
 
-def still_finite(theta: Tree) -> None:
+class NobodyTrains:
+    """What makes a method a control that leaves every model as it was drawn; it stands before the method's class."""
+
+    def declare(self, turn: Turn) -> None:
+        """Nothing is sent."""
+        turn.nothing_leaves("nobody trains")
+
+    def round(self, server: dict[str, Tree], turn: Turn) -> Round:
+        """No exchange."""
+        return server
+        yield
+
+
+def _still_finite(theta: Tree) -> None:
     """Raises: Diverged."""
     if not all(bool(x.isfinite().all()) for _, x in leaves(theta)):
         raise Diverged("a client's encoder is no longer finite (a smaller step size lr may help)")

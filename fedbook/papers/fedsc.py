@@ -29,7 +29,7 @@ from fedbook.federation.tree import Tree, tree_map
 from fedbook.learning.contrast import norm_clip, spectral_loss
 from fedbook.learning.encoders import Encoder
 from fedbook.learning.pretraining import PretrainingProblem, PretrainingSettings, pretraining_problem
-from fedbook.learning.self_supervised import SelfSupervised, Training
+from fedbook.learning.self_supervised import NobodyTrains, SelfSupervised, Training
 from fedbook.learning.views import Views
 from fedbook.papers import contrastive, fedbyol
 from fedbook.privacy.correlation import matrix_sensitivity, matrix_sigma
@@ -281,17 +281,8 @@ class FedSC(SelfSupervised):
         return spectral_loss(z.unflatten(0, views.shape[:2]), alpha, others, weight).total
 
 
-class Untrained(SelfSupervised):
-    """The controls: an encoder as it was drawn, or no encoder at all. Nobody does anything."""
-
-    def declare(self, turn: Turn) -> None:
-        """Nothing is sent."""
-        turn.nothing_leaves("nobody trains")
-
-    def round(self, server: dict[str, Tree], turn: Turn) -> Round:
-        """No exchange."""
-        return server
-        yield
+class Untrained(NobodyTrains, SelfSupervised):
+    """The controls: an encoder as it was drawn, or no encoder at all."""
 
 
 METHODS: Mapping[str, str] = {

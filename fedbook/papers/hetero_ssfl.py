@@ -40,7 +40,7 @@ from fedbook.learning.local import Batches
 from fedbook.learning.models import Parameters, stack
 from fedbook.learning.online import LAYERS, Online, follow, without_predictor
 from fedbook.learning.pretraining import LIMIT
-from fedbook.learning.self_supervised import BatchLoss, SelfSupervised
+from fedbook.learning.self_supervised import BatchLoss, NobodyTrains, SelfSupervised
 from fedbook.learning.views import Views
 from fedbook.papers import fedbyol
 from fedbook.randomness import stream
@@ -469,17 +469,8 @@ class AlignmentPassOnly(HeteroSSFL):
         return (loss, KEEP) if net.encoder.normalised else ((lambda theta, batch: loss(theta, batch)[0]), None)
 
 
-class Untrained(HeteroSSFL):
-    """The control: models as they were drawn. Nobody does anything."""
-
-    def declare(self, turn: Turn) -> None:
-        """Nothing is sent."""
-        turn.nothing_leaves("nobody trains")
-
-    def round(self, server: dict[str, Tree], turn: Turn) -> Round:
-        """No exchange."""
-        return server
-        yield
+class Untrained(NobodyTrains, HeteroSSFL):
+    """The control: models as they were drawn."""
 
 
 class Supervised(SelfSupervised):
