@@ -33,13 +33,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"fedbook: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("fedbook: interrupted", file=sys.stderr)
-        return 130
+        return _interrupted()
     except Exception as error:
+        if isinstance(error.__context__, KeyboardInterrupt):  # it broke what it landed in
+            return _interrupted()
         if os.environ.get("FEDBOOK_TRACEBACK"):
             raise
         print(f"fedbook: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
+
+
+def _interrupted() -> int:
+    print("fedbook: interrupted", file=sys.stderr)
+    return 130
 
 
 def _parser() -> Parser:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fedbook import arguments
+from fedbook import arguments, interrupts
 from fedbook.federation.history import finite
 from fedbook.federation.loop import Rounds, run
 
@@ -189,12 +189,13 @@ def execute(rounds: Rounds, out: Path | None = None, label: str | None = None) -
     begun = time.perf_counter()
     if out is not None:
         Path(out).mkdir(parents=True, exist_ok=True)  # fails now rather than after the work
-    try:
-        run(rounds, label=label)
-    except KeyboardInterrupt:
-        if rounds.path is not None and rounds.t >= 0:
-            rounds.save(rounds.path)
-        raise
+    with interrupts.held():
+        try:
+            run(rounds, label=label)
+        except KeyboardInterrupt:
+            if rounds.path is not None and rounds.t >= 0:
+                rounds.save(rounds.path)
+            raise
     if out is not None:
         rounds.history.save(Path(out) / "history.json")
     return rounds, time.perf_counter() - begun

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from fedbook import arguments
+from fedbook import arguments, interrupts
 from fedbook.federation import checkpoint
 from fedbook.federation.cohort import Cohort, Sampler
 from fedbook.federation.exchange import Exchange, Round, drive
@@ -215,6 +215,7 @@ class Rounds:
                 return
             yield record
 
+    @interrupts.held()
     def _stop(self, why: str) -> None:
         """End the run here: what it has is its result, judged now if the last round was not."""
         self.stopped = why
@@ -224,14 +225,19 @@ class Rounds:
         if self.path is not None and len(self.history):
             self.save(self.path)
 
+    @interrupts.held()
     def _set_up(self) -> None:
         if self.t < 0:
             with self._whole_or_not_at_all(-1):
                 server = drive(self.algorithm.setup(self.server, self._turn(-1)), self._deliver)
             self.server, self.t = server, 0
 
+    @interrupts.held()
     def step(self) -> Record:
-        """Run the next round (before the first one the set-up) and return its record."""
+        """Run the next round (before the first one the set-up) and return its record.
+
+        Raises: KeyboardInterrupt, between two local steps of the clients or after the round (fedbook.interrupts).
+        """
         self._set_up()
         t, begun = self.t, time.perf_counter()
         with self._whole_or_not_at_all(t):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedbook import arguments
+from fedbook import arguments, interrupts
 from fedbook.federation.exchange import Chain, Exchange, Local, Part, Reply, Total, Uploads
 from fedbook.federation.ledger import ByteLedger, Encoded, Wire, row_bytes
 from fedbook.federation.population import Federation, Group
@@ -66,6 +66,7 @@ class Simulator:
             slot, place = torch.nonzero(here, as_tuple=True)
             if len(slot):
                 parts.append(self._work(exchange, group, slot, place))
+                interrupts.point()
         sent = {name for part in parts for name in part.tree}
         if parts and not set(exchange.chain) <= sent:  # a misspelt name would go unclipped and without noise
             raise arguments.wrong(ValueError, "chain", sorted(exchange.chain), f"names of the uploads {sorted(sent)}")

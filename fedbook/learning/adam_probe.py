@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbook import arguments
+from fedbook import arguments, interrupts
 from fedbook.learning.features import check_features
 from fedbook.randomness import stream
 
@@ -88,6 +88,7 @@ def adam_probe(
     with torch.enable_grad():
         for epoch in range(epochs):
             order = torch.from_numpy(stream(seed, "adam probe", epoch).permutation(len(h))).to(h.device)
+            interrupts.point()
             for rows in order.split(batch_size):
                 loss = torch.nn.functional.cross_entropy(_scores(layers, h[rows]), y[rows])
                 optimiser.zero_grad()

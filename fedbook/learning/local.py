@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, grad_and_value, vmap
 
-from fedbook import arguments
+from fedbook import arguments, interrupts
 from fedbook.federation.population import Rows
 from fedbook.federation.tree import Tree, leaves, tree_map
 
@@ -174,6 +174,7 @@ def _together(step: Step, carry: Tree, data: Rows, batches: _Placed, start: int,
         now = tree_map(lambda x, active=active: x[:active], carry)
         move, loss = direction(now, _fetch(data, batches, t, slice(start, start + active)))
         step.update(now, move)
+        interrupts.point()
         if total is None:
             total = torch.zeros(len(steps), dtype=loss.dtype, device=loss.device)
         total[:active] += loss
@@ -188,6 +189,7 @@ def _alone(step: Step, carry: Tree, data: Rows, batches: _Placed, r: int, steps:
     for t in range(steps):
         move, loss = step.direction(own, _fetch(data, batches, t, r))
         step.update(own, move)
+        interrupts.point()
         losses.append(loss)
     return torch.stack(losses).mean() if losses else _zeros(carry, 1)[0]
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbook import arguments
+from fedbook import arguments, interrupts
 from fedbook.learning.features import check_features
 from fedbook.randomness import stream
 
@@ -128,6 +128,7 @@ def _descend(h: Tensor, y: Tensor, v: Tensor, penalty: Tensor, max_steps: int, t
     )
 
     def objective() -> Tensor:
+        interrupts.point()
         optimiser.zero_grad()
         loss = torch.nn.functional.cross_entropy(h @ v.T, y) + (penalty * v.square()).sum() / 2
         loss.backward()

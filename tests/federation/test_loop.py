@@ -1,5 +1,8 @@
 """The loop: a round happens wholly or not at all, wherever it breaks; arguments are refused by name."""
 
+import os
+import signal
+
 import pytest
 import torch
 
@@ -102,6 +105,32 @@ def test_an_interrupt_anywhere_leaves_no_trace(moment, tmp_path):
         run(broken)
     broken.save(path)
     assert everything(run(make(path=path, resume=True))) == everything(whole)
+
+
+@pytest.mark.parametrize("t", [-1, 0, 2])
+def test_a_pressed_key_breaks_a_round_off_without_a_trace_and_continuing_gives_the_same_run(t):
+    class Pressed(Toy):
+        def raise_at(self, *moment):
+            if moment in self.breaks:
+                self.breaks.remove(moment)
+                os.kill(os.getpid(), signal.SIGINT)
+
+    def all_of(rounds):
+        for _ in rounds:
+            pass
+        return everything(rounds)
+
+    whole = all_of(Rounds(Toy(), federation(), 4))
+    broken = Rounds(Pressed([("client", t)]), federation(), 4)
+    with pytest.raises(KeyboardInterrupt):
+        all_of(broken)
+    assert broken.t == t  # broken off at the point after the clients' work
+    assert all_of(broken) == whole
+    late = Rounds(Pressed([("server", t)]), federation(), 4)
+    with pytest.raises(KeyboardInterrupt):
+        all_of(late)
+    assert late.t == t + 1 and len(late.history) == t + 1  # no point behind it: the round ends first
+    assert all_of(late) == whole
 
 
 def test_noise_of_the_system_stays_counted_when_its_round_is_repeated():
