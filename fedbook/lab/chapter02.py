@@ -234,7 +234,7 @@ def _wrong_gradient(answer: Callable, a: Tensor, mean_gram: Tensor) -> str | Non
 # --- 02-3, code: the mean kernel of the OTHER clients, of whatever widths
 
 
-def solution_others_gram(representations: Sequence[Tensor], weights: Sequence[float], client: int) -> Tensor:
+def solution_reference_without(representations: Sequence[Tensor], weights: Sequence[float], client: int) -> Tensor:
     others = [j for j in range(len(weights)) if j != client]
     total = sum(weights[j] for j in others)
     return sum(weights[j] / total * representations[j] @ representations[j].mT for j in others)
@@ -273,7 +273,7 @@ def _popped(a: list[Tensor], w: list[float], i: int) -> Tensor:
 
 @exercise(
     "02-3",
-    solution=solution_others_gram,
+    solution=solution_reference_without,
     hints=("Widths differ, but A_j A_j^T is L x L for every client: only the kernels can be added.",
            "Leave the client out of the sum AND out of the sum of the weights.",
            "The weight stands before the kernel. In a factor [sqrt(w_1) A_1 | ...] it would stand under a root.",),
@@ -316,7 +316,7 @@ def check_others_gram(answer: Any) -> str | None:
              ("two clients, the others' mean is the other", mixed[1:3], [0.9, 0.1], 0)]  # fmt: skip
     for case, (words, sent, weights, client) in enumerate(cases, start=1):
         given = [x.clone() for x in sent], list(weights)
-        found, right = answer(*given, client), solution_others_gram(sent, weights, client)
+        found, right = answer(*given, client), solution_reference_without(sent, weights, client)
         if not isinstance(found, Tensor) or found.shape != right.shape or not found.dtype.is_floating_point:
             what = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else short(found)
             return f"It should return a floating-point tensor of shape {tuple(right.shape)}; it returned {what}."

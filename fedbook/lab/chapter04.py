@@ -57,7 +57,7 @@ def check_clip_by_hand(answer: Any) -> str | None:
 # --- 04-2, code: one SAM step
 
 
-def solution_sam_step(
+def solution_sam_update(
     loss: Callable[[dict[str, Tensor]], Tensor], theta: dict[str, Tensor], lr: float, radius: float
 ) -> dict[str, Tensor]:
     g = torch.func.grad(loss)(theta)
@@ -81,7 +81,7 @@ def _sam(
 
 
 def _in_place(loss: Callable, theta: dict[str, Tensor], lr: float, radius: float) -> dict[str, Tensor]:
-    new = solution_sam_step(loss, theta, lr, radius)
+    new = solution_sam_update(loss, theta, lr, radius)
     for name in theta:
         theta[name].copy_(new[name])
     return theta
@@ -89,7 +89,7 @@ def _in_place(loss: Callable, theta: dict[str, Tensor], lr: float, radius: float
 
 @exercise(
     "04-2",
-    solution=solution_sam_step,
+    solution=solution_sam_update,
     hints=(
         "`torch.func.grad(loss)(theta)` returns the gradient in the form of theta.",
         "Three places: where you are, where you look (theta + p), where you step from (theta again).",
@@ -116,7 +116,7 @@ def check_sam_step(answer: Any) -> str | None:
     for case, (lr, radius, size) in enumerate(cases, start=1):
         theta = {n: size * normal(shape, stream(case, n)) for n, shape in (("body", (2, 3)), ("bias", (2,)))}
         given = {name: x.clone() for name, x in theta.items()}
-        found, right = answer(_bowl, given, lr, radius), solution_sam_step(_bowl, theta, lr, radius)
+        found, right = answer(_bowl, given, lr, radius), solution_sam_update(_bowl, theta, lr, radius)
         if not isinstance(found, dict) or set(found) != set(theta):
             return f"It should return a dictionary with the names {sorted(theta)}; it returned {short(found)}."
         for name, expected in right.items():

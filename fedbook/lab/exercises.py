@@ -7,6 +7,7 @@ same mistake, that is, whose first differing case reads the same.
 
 from __future__ import annotations
 
+import ast
 import dis
 import functools
 import html
@@ -116,9 +117,29 @@ def find(id: str) -> Exercise:
 
 
 def solution_source(id: str) -> str:
-    """The source text of the reference solution (of a value: its repr). Raises: ValueError."""
+    """The reference solution as one types it into the notebook: with its imports, without annotations.
+
+    ``solution_average`` is called ``average`` there. Of a value: its repr. Raises: ValueError.
+    """
     solution = find(id).solution
-    return textwrap.dedent(inspect.getsource(solution)).strip() if inspect.isfunction(solution) else repr(solution)
+    if not inspect.isfunction(solution):
+        return repr(solution)
+    source = textwrap.dedent(inspect.getsource(solution))
+    tree = ast.parse(source)
+    (function,) = tree.body
+    for argument in ast.walk(function.args):
+        if isinstance(argument, ast.arg):
+            argument.annotation = None
+    head = f"def {function.name.removeprefix('solution_')}({ast.unparse(function.args)}):"
+    body = source.splitlines()[function.body[0].lineno - 1 :]
+    used = {node.id for part in function.body for node in ast.walk(part) if isinstance(node, ast.Name)}
+    needed = sorted(_import_line(name, solution.__globals__[name]) for name in used & set(solution.__globals__))
+    needed.sort(key=lambda line: line.startswith("from"))
+    return "\n".join([*needed, *(["", ""] if needed else []), head, *body]).rstrip()
+
+
+def _import_line(name: str, value: Any) -> str:
+    return f"import {value.__name__}" if inspect.ismodule(value) else f"from {value.__module__} import {name}"
 
 
 def details(summary: str, body: str) -> str:

@@ -139,7 +139,7 @@ def test_the_sam_step_is_the_packages():
     loss = chapter04._bowl
     at = sam_point(theta, torch.func.grad(loss)(theta), 0.4)
     slope = torch.func.grad(loss)(at)
-    for name, x in chapter04.solution_sam_step(loss, theta, 0.2, 0.4).items():
+    for name, x in chapter04.solution_sam_update(loss, theta, 0.2, 0.4).items():
         assert torch.allclose(x, theta[name] - 0.2 * slope[name], atol=1e-11)
 
 

@@ -3,10 +3,12 @@ import math
 import pkgutil
 import re
 
+import nbformat
 import pytest
 import torch
 
 import fedbook.lab
+from fedbook.book import notebooks_folder
 from fedbook.lab import exercises
 from fedbook.lab.compare import first_difference, unlike
 from fedbook.lab.exercises import (
@@ -80,6 +82,19 @@ def test_the_solution_is_right(id):
     verdict = check(id, find(id).solution)
     assert verdict.status == "right", str(verdict)
     assert solution_source(id)
+
+
+@pytest.mark.parametrize("id", [id for id in ALL if callable(EXERCISES[id].solution) and not id.startswith("test")])
+def test_the_unfolded_solution_runs_where_it_is_pasted(id):
+    """Into the notebook's cell, under the name that the cell below checks, with nothing else imported."""
+    number, cells = id.partition("-")[0], []
+    for path in notebooks_folder().glob(f"{number}_*.ipynb"):
+        cells += [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    (name,) = {found for source in cells for found in re.findall(rf'check\("{id}", (\w+)\)', source)}
+    scope = {}
+    exec(solution_source(id), scope)
+    verdict = check(id, scope[name])
+    assert verdict.status == "right", str(verdict)
 
 
 @pytest.mark.parametrize(("id", "known"), [(i, known) for i in ALL for known in EXERCISES[i].wrong_answers])
