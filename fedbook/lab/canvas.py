@@ -2,7 +2,7 @@
 
 Creating a figure and laying it out costs more than drawing it. So the figure is made once, the
 layout is computed once and kept (axes that stay put are also calmer to look at), and computed again
-only when a title, an axis label or a tick label needs more room than before.
+only when a title, an axis label, a tick label or a legend needs more room than before.
 """
 
 from __future__ import annotations
@@ -73,9 +73,7 @@ class Canvas:
         self.canvas.draw()
         self._places = [ax.get_position(original=True).frozen() for ax in self.figure.axes]
         self._spare_room()
-        needed = _needed_room(self.figure)
-        known = self._room if len(self._room) == len(needed) else needed
-        self._room = [max(pair) for pair in zip(needed, known, strict=True)]
+        self._room = _needed_room(self.figure)  # what this layout has room for; an older one may have had more
         self.figure.set_layout_engine("none")
 
     def _spare_room(self) -> None:
@@ -114,7 +112,7 @@ def _layout(axes: Any) -> tuple[int, int, tuple[float, float]]:
 
 
 def _needed_room(figure: Figure) -> list[int]:
-    """For every axes, what the layout must find room for: lines of text, letters of tick labels."""
+    """For every axes, what the layout must find room for: lines of text, letters of tick labels, the legend's size."""
     needs: list[int] = []
     for ax in figure.axes:
         for text in (ax.title, ax.xaxis.label, ax.yaxis.label):
@@ -122,6 +120,8 @@ def _needed_room(figure: Figure) -> list[int]:
         for axis in (ax.xaxis, ax.yaxis):
             needs.append(int(bool(axis.get_offset_text().get_text())))
         needs.append(max(_tick_letters(ax), TICK_LETTERS))
+        entries = [text.get_text() for text in legend.get_texts()] if (legend := ax.get_legend()) else []
+        needs += [len(entries), max(map(len, entries), default=0)]
     return needs
 
 

@@ -5,6 +5,7 @@ Every draw function fills the axes that it is given and returns the sentence und
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -201,7 +202,8 @@ def in_one_plane(representations: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def draw_embedding(axes: Any, representations: Mapping[str, Tensor], labels: Any) -> str:
     """Each client's representations of the same images in the plane; a class has a colour AND a marker.
 
-    The sentence: how much of the variance the plane shows, and each client's CKA with the first, all columns.
+    The sentence: how much of the variance the plane shows, and CKA of every two clients, all columns; where labels
+    read "kind: who", of two of the same kind.
     Shapes: ``axes`` as many as ``representations``, which map a label to [L, d_k]; ``labels`` [L], whole numbers.
     Raises: TypeError, ValueError.
     """
@@ -210,7 +212,7 @@ def draw_embedding(axes: Any, representations: Mapping[str, Tensor], labels: Any
     if len(labels) != len(next(iter(flat.values()))):
         raise arguments.wrong(ValueError, "labels", labels, f"{len(next(iter(flat.values())))} whole numbers")
     reach = 1.08 * max(float(points.abs().max()) for points in flat.values()) or 1.0
-    first, shares, values = next(iter(representations.values())).detach().cpu().double(), [], []
+    shares = []
     for ax, (label, points) in zip(spots, flat.items(), strict=True):
         for i, kind in enumerate(labels.unique().tolist()):
             ax.plot(*points[labels == kind].T, linestyle="", markersize=4, alpha=0.8, label=str(kind), **_look(i))
@@ -218,11 +220,17 @@ def draw_embedding(axes: Any, representations: Mapping[str, Tensor], labels: Any
         a = representations[label].detach().cpu().double()
         squares = torch.linalg.svdvals(centred(a)).square()
         shares.append(f"{label} {float(squares[:2].sum() / squares.sum().clamp(min=1e-300)):.0%}")
-        values.append(f"{label} {float(linear_cka(a, first)):.2f}")
     spots[-1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, title="class",
                      handletextpad=0.1)  # fmt: skip
-    against = f" CKA with {next(iter(flat))}: {', '.join(values[1:])}." if len(values) > 1 else ""
-    return f"The plane of the first two principal components holds, of the variance: {', '.join(shares)}.{against}"
+    alike: dict[str, list[str]] = {}
+    for one, other in itertools.combinations(representations, 2):
+        kind = one.partition(":")[0]
+        if ":" not in one or other.startswith(f"{kind}:"):
+            pair = (representations[label].detach().cpu().double() for label in (one, other))
+            alike.setdefault(kind if ":" in one else "", []).append(f"{float(linear_cka(*pair)):.2f}")
+    told = "; ".join(f"{kind} {', '.join(values)}".strip() for kind, values in alike.items())
+    text = f"The plane of the first two principal components holds, of the variance: {', '.join(shares)}."
+    return f"{text} CKA of two clients: {told}." if told else text
 
 
 def _look(i: int) -> dict[str, str]:

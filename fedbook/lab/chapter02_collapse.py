@@ -10,7 +10,7 @@ learning dynamics without contrastive pairs"; this reduction needs neither X = I
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.func import grad, jvp
 
 from fedbook import arguments
-from fedbook.lab.chapter02_theory import Sides
+from fedbook.lab.chapter02_theory import Sides, several
 from fedbook.learning.cka import cka_gradient, gram, gram_cka, mean_gram
 from fedbook.randomness import normal, stream
 
@@ -174,7 +174,8 @@ def balance(decay: float = 0.1, predictor_rate: float = 2.0, target_rate: float 
 def rest_points(signal: float, noise: float, decay: float) -> tuple[float, float]:
     """Where a balanced direction (sqrt(alpha) w = p, a = w) stays: (p it must exceed to live, p where it ends).
 
-    Roots of p (s - (s + n) p) = decay. NaN twice if s^2 < 4 decay (s + n): such a direction always dies.
+    Roots of p (s - (s + n) p) = decay; for decay > 0 the collapse p = 0 is stable too, however strong the signal.
+    NaN twice if s^2 < 4 decay (s + n): such a direction always dies.
     Raises: TypeError, ValueError.
     """
     signal, noise = arguments.real("signal", signal, above=0.0), arguments.real("noise", noise, 0.0)
@@ -183,6 +184,54 @@ def rest_points(signal: float, noise: float, decay: float) -> tuple[float, float
     if inner < 0:
         return math.nan, math.nan
     return tuple((signal + sign * math.sqrt(inner)) / (2 * (signal + noise)) for sign in (-1, 1))
+
+
+class Fates(NamedTuple):
+    """``signal``, ``noise`` and both roots, ``least`` < ``rest``, of each direction [r]; ``ends`` of each start [F, r].
+
+    ``dies`` and ``rests`` [F, r]: that end is at 0, at ``rest``, within 1e-6.
+    """
+
+    signal: Tensor
+    noise: Tensor
+    least: Tensor
+    rest: Tensor
+    ends: Tensor
+
+    @property
+    def dies(self) -> Tensor:
+        return self.ends.abs() < 1e-6
+
+    @property
+    def rests(self) -> Tensor:
+        return (self.ends - self.rest).abs() < 1e-6
+
+
+def fates(decay: float = 0.1, factors: Sequence[float] = (0.9, 1.2), seed: int = 0) -> Fates:
+    """Where balanced directions (w = p, a is w) end that start at each of ``factors`` times the smaller root.
+
+    The chapter's directions that have a rest at this decay, and six random ones. By the flow of full (here diagonal)
+    matrices; the cost grows as 1 / ``decay``.
+    Raises: TypeError, ValueError.
+    """
+    decay = arguments.real("decay", decay, above=0.0)
+    factors = several("factors", factors, 0.0)
+    rng = stream(seed, "directions")
+    noise = torch.cat([torch.tensor(NOISE, dtype=torch.float64), torch.from_numpy(rng.uniform(0, 1, 6))])
+    weakest = 2 * decay + 2 * (decay**2 + decay * noise[-6:]).sqrt()  # there s^2 = 4 decay (s + n)
+    signal = torch.cat([torch.tensor(SIGNAL, dtype=torch.float64), weakest * torch.from_numpy(rng.uniform(1.1, 2, 6))])
+    roots = [rest_points(s, n, decay) for s, n in zip(signal.tolist(), noise.tolist(), strict=True)]
+    least, rest = torch.tensor(roots, dtype=torch.float64).T
+    signal, noise, least, rest = (x[~least.isnan()] for x in (signal, noise, least, rest))
+    start = torch.outer(torch.tensor(factors, dtype=torch.float64), least).flatten()
+    data = signal.repeat(len(factors)).diag(), noise.repeat(len(factors)).diag()
+
+    def speed(*state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return velocity(Linear(*data, *state), "both", decay=decay)
+
+    fastest = float((signal**2 / (signal + noise)).max())  # at least 4 decay
+    _, (path, *_) = march(speed, (start.diag(),) * 3, 30 / decay, math.ceil(20 * fastest / decay))
+    return Fates(signal, noise, least, rest, path[-1].diagonal().view(len(factors), -1))
 
 
 # --- the alignment term in the linear model
@@ -226,6 +275,23 @@ def aligned_shrinking(
     times, (path,) = march(speed, (w,), time, 200)
     law = w.norm() * torch.exp(-(noise + decay) * times)
     return Shrinking(times, path.flatten(1).norm(dim=1), law, torch.stack([client.cka(w) for w in path]))
+
+
+def aligned_steps(
+    lr: float = 0.1, mu: float = 0.5, noise: float = 0.2, decay: float = 0.1, time: float = 30.0, seed: int = 0
+) -> Sides:
+    """|W| after ``time`` / ``lr`` plain gradient steps, and what :func:`aligned_shrinking`'s law leaves of it then.
+
+    Not equal: each step lengthens W (:func:`scale_free_step`), by more the shorter W is, and at some length that holds
+    the balance. mu = 0: nothing does. Raises: TypeError, ValueError.
+    """
+    lr, mu = arguments.real("lr", lr, above=0.0), arguments.real("mu", mu, 0.0)
+    noise, decay = arguments.real("noise", noise, 0.0), arguments.real("decay", decay, 0.0)
+    time, client = arguments.real("time", time, above=0.0), linear_client(seed)
+    w = client.start
+    for _ in range(round(time / lr)):
+        w = w + lr * (mu * client.pull(w) - (noise + decay) * w)
+    return Sides(w.norm(), client.start.norm() * math.exp(-(noise + decay) * time))
 
 
 class LinearClient(NamedTuple):

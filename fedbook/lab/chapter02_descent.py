@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.func import grad
+from torch.func import grad, vmap
 
 from fedbook import arguments
 from fedbook.lab.chapter02_theory import Sides
@@ -23,7 +23,7 @@ from fedbook.randomness import normal, stream
 CURVATURES = (2.0,) * 6
 
 
-# --- the descent lemma on f(w) = sum_j h_j w_j^2 / 2, L1 = max h (D13)
+# --- the descent lemma on f(w) = sum_j h_j w_j^2 / 2, L1 = max h
 
 
 def descent_lemma(lr: float = 0.3, steps: int = 4, curvatures: Sequence[float] = CURVATURES, seed: int = 0) -> Sides:
@@ -109,7 +109,7 @@ def _lemma(h: Tensor, path: Tensor, lr: float, variance: float) -> Tensor:
     return _value(h, path[0]) + lemma_4_5(slopes, lr, len(path) - 1, known)
 
 
-# --- errata 6.13 (b) and (e)
+# --- errata: the split of the variance, the factor E
 
 
 class Split(NamedTuple):
@@ -155,7 +155,7 @@ def many_steps(steps: int = 5, lr: float = 1e-3, images: int = 3) -> Drift:
     return Drift(float(change), lemma_4_6(1.0, lr, 1, ones), lemma_4_6(1.0, lr, steps, ones))
 
 
-# --- the lemmas, the theorem and what it asks for (D14, D16)
+# --- the lemmas, the theorem and what it asks for
 
 
 @dataclass(frozen=True)
@@ -272,17 +272,22 @@ def _round(
     return slopes, arguments.real("lr", lr, above=0.0), arguments.integer("steps", steps, 1), constants
 
 
-def largest_curvature(loss: Callable[[Tensor], Tensor], at: Tensor, iterations: int = 30, seed: int = 0) -> float:
-    """The largest |eigenvalue| of the Hessian of ``loss`` at a point [P], by power iteration: L1 there, from below.
+def largest_curvature(
+    loss: Callable[..., Tensor], at: Tensor, *given: Tensor, iterations: int = 20, seed: int = 0
+) -> Tensor:
+    """The largest |eigenvalue| of the Hessian of ``loss(w, ...)`` at many points, from below, by power iteration. [M]
 
+    Shapes: ``at`` [M, P], each of ``given`` [M, ...]: what else the loss takes at that point.
     Raises: TypeError, ValueError.
     """
-    arguments.tensor("at", at, ndim=1, kind="float")
+    arguments.tensor("at", at, ndim=2, kind="float")
     iterations = arguments.integer("iterations", iterations, 1)
+
+    def product(w: Tensor, direction: Tensor, *rest: Tensor) -> Tensor:
+        slope = grad(lambda x: loss(x, *rest))
+        return grad(lambda x: slope(x) @ direction)(w)  # the Hessian times the direction
+
     direction = normal(tuple(at.shape), stream(seed, "power iteration"), like=at)
-    leaf = at.detach().clone().requires_grad_()
-    (slope,) = torch.autograd.grad(loss(leaf), leaf, create_graph=True)
-    for _ in range(iterations):  # one pass back for each product with the Hessian
-        direction = direction / direction.norm().clamp(min=1e-300)
-        (direction,) = torch.autograd.grad(slope @ direction, leaf, retain_graph=True)
-    return float(direction.norm())
+    for _ in range(iterations):
+        direction = vmap(product)(at, direction / direction.norm(dim=1, keepdim=True).clamp(min=1e-300), *given)
+    return direction.norm(dim=1)

@@ -1,4 +1,4 @@
-"""A small real run of Hetero-SSFL in which every quantity of its convergence theory is measured (D14, D15).
+"""A small real run of Hetero-SSFL in which every quantity of its convergence theory is measured.
 
 Three clients whose networks (64 - hidden - d, tanh, then a linear predictor) differ in both widths, digits of two
 classes each, BYOL's loss of two fixed views plus mu (1 - CKA) on alignment images of all classes. The target network
@@ -18,7 +18,8 @@ from torch.func import grad, vmap
 
 from fedbook import arguments
 from fedbook.data import digits
-from fedbook.lab.chapter02_descent import Constants, largest_curvature, lemma_4_6, theorem_4_7
+from fedbook.lab.chapter02_descent import Constants, largest_curvature, lemma_4_5, lemma_4_6
+from fedbook.lab.stored_tables import columns
 from fedbook.learning.cka import centred_gram, gram, gram_cka, mean_gram
 from fedbook.learning.siamese import byol_loss
 from fedbook.randomness import normal, stream
@@ -101,6 +102,7 @@ class Run:
     prediction moved, ``lengths`` lr sum |g|, ``moved`` |theta(t) - theta(t-1)|, ``slopes`` sum |grad L|^2,
     ``steepest`` the largest |g|, ``variance`` the largest E |g - grad L|^2. ``norm`` R [T]. ``shift``
     |Kbar(t) - Kbar(t-1)|, ``centred`` |H Kbar(t-1) H|, ``turned`` the distance of the two centred unit kernels, [T].
+    ``states`` where each round begins and where the last ends; ``paths`` a round's weights by client, [E + 1, P_k].
     """
 
     lr: float
@@ -123,6 +125,7 @@ class Run:
     centred: Tensor
     turned: Tensor
     states: list[State]
+    paths: list[list[Tensor]]
 
     @property
     def images(self) -> int:
@@ -130,14 +133,14 @@ class Run:
 
     @property
     def trace_bound(self) -> Tensor:
-        """D14: 2 R^3 L^2 sum w_k delta_k, at least every ``trace``, [T]."""
+        """2 R^3 L^2 sum w_k delta_k, at least every ``trace``, [T]. Source: Lemma 4.6's proof, before its last step."""
         return 2 * self.norm**3 * self.images**2 * (self.delta @ self.weights)
 
     @property
     def cka_bounds(self) -> dict[str, Tensor]:
-        """D15, each at least the one before it and |``cka``|: name -> [T]."""
+        """Bounds on |``cka``|, each at least the one before it: name -> [T]."""
         last = 4 * self.norm * self.images * (self.delta @ self.weights) / self.centred
-        return {"unit kernels": self.turned, "kernels": 2 * self.shift / self.centred, "predictions": last}
+        return {"unit kernels": self.turned, "kernels": 2 * self.shift / self.centred, "representations": last}
 
     @property
     def renewed(self) -> Tensor:
@@ -154,9 +157,22 @@ class Run:
         """Lemma 4.6 for ``trace``, the constants measured over the whole run; ``printed``: without the factor E."""
         return lemma_4_6(1.0, self.lr, 1 if arguments.flag("printed", printed) else self.steps, self.constants())
 
-    def theorem(self, constants: Constants) -> Tensor:
-        """Theorem 4.7's (repaired) bound on ``swapped`` - ``before`` of every round and client, [T, K]."""
-        return theorem_4_7(self.slopes, self.lr, self.mu, self.steps, constants)
+    def lemma(self, smoothness: Tensor) -> Tensor:
+        """Lemma 4.5's bound on ``trained`` - ``before``, the constants those of the round and client. [T, K] to [T, K]
+
+        Raises: TypeError, ValueError.
+        """
+        smooth = arguments.tensor("smoothness", smoothness, shape=tuple(self.slopes.shape), kind="float")
+        each = zip(self.slopes.flatten(), smooth.flatten().tolist(), self.variance.flatten().tolist(), strict=True)
+        bounds = [lemma_4_5(s, self.lr, self.steps, Constants(one, variance)) for s, one, variance in each]
+        return torch.stack(bounds).view_as(self.slopes)
+
+    def theorem(self, smoothness: Tensor) -> Tensor:
+        """Theorem 4.7's (repaired) bound on ``swapped`` - ``before``: :meth:`lemma` + mu ``paper_bound``. [T, K]
+
+        Raises: TypeError, ValueError.
+        """
+        return self.lemma(smoothness) + self.mu * self.paper_bound()
 
 
 def run(
@@ -180,12 +196,13 @@ def run(
     everyone, thetas, targets = range(len(problem.clients)), list(problem.starts), list(problem.starts)
     a = [problem.representation(k, thetas[k]) for k in everyone]
     mean = mean_gram(a, weights)  # refuses wrong weights
-    states, rows = [], []
+    states, paths, rows = [], [], []
     for t in range(rounds):
         states.append(State(thetas, targets, mean))
         rng = stream(seed, "drift batches", t)
         done = [_train(problem, k, states[-1], mu, lr, steps, batch, rng) for k in everyone]
-        thetas = [d.theta for d in done]
+        paths.append([d.path for d in done])
+        thetas = [d.path[-1] for d in done]
         new = [problem.representation(k, thetas[k]) for k in everyone]
         old_mean, mean = mean, mean_gram(new, weights)
         losses = torch.stack([
@@ -209,32 +226,56 @@ def run(
         targets = [MOMENTUM * x + (1 - MOMENTUM) * y for x, y in zip(targets, thetas, strict=True)]
     shares = torch.tensor([float(w) for w in weights], dtype=torch.float64)
     columns = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
-    return Run(lr, mu, steps, shares / shares.sum(), states=[*states, State(thetas, targets, mean)], **columns)
+    return Run(
+        lr, mu, steps, shares / shares.sum(), states=[*states, State(thetas, targets, mean)], paths=paths, **columns
+    )
 
 
-def smoothness(problem: Problem, run: Run, rounds: Sequence[int] = (0, -1), iterations: int = 20) -> Tensor:
-    """The largest |curvature| of every client's loss where the given ``rounds`` begin: L1 there, from below. [R, K]
+def smoothness(problem: Problem, run: Run, iterations: int = 20) -> Tensor:
+    """L1, measured: the largest |curvature| of each client's loss at the E + 1 weights that a round passes. [T, K]
 
-    Raises: TypeError, ValueError.
+    From below, as these are points and power iteration stops. Raises: TypeError, ValueError.
     """
     if not isinstance(run, Run):
         raise arguments.wrong(TypeError, "run", run, "a Run (run makes one)")
-    if not isinstance(rounds, list | tuple) or not rounds:
-        raise arguments.wrong(TypeError, "rounds", rounds, "a list of numbers of rounds")
-    clients, last = range(len(_problem(problem).clients)), len(run.states) - 1
+    clients, states = range(len(_problem(problem).clients)), run.states[:-1]
 
-    def curvature(k: int, state: State) -> float:
-        def loss(theta: Tensor) -> Tensor:
-            return problem.loss(k, theta, state.targets[k], state.mean, run.mu)
+    def curvature(k: int) -> Tensor:
+        def loss(theta: Tensor, target: Tensor, mean: Tensor) -> Tensor:
+            return problem.loss(k, theta, target, mean, run.mu)
 
-        return largest_curvature(loss, state.thetas[k], iterations)
+        passed = torch.stack([path[k] for path in run.paths])  # [T, E + 1, P_k]
+        given = (torch.stack([s.targets[k] for s in states]), torch.stack([s.mean for s in states]))
+        many = (x.repeat_interleave(passed.shape[1], 0) for x in given)
+        return largest_curvature(loss, passed.flatten(0, 1), *many, iterations=iterations).view(passed.shape[:2])
 
-    states = [run.states[arguments.integer("rounds", t, -last - 1, last)] for t in rounds]
-    return torch.tensor([[curvature(k, s) for k in clients] for s in states], dtype=torch.float64)
+    return torch.stack([curvature(k).amax(1) for k in clients], 1)
+
+
+def constants_table(run: Run, smoothness: Tensor) -> str:
+    """The theorem's constants as text: the largest in the first, the second and the last round, and in the whole run.
+
+    Shapes: ``smoothness`` [T, K], what :func:`smoothness` returns. Raises: TypeError, ValueError.
+    """
+    if not isinstance(run, Run):
+        raise arguments.wrong(TypeError, "run", run, "a Run (run makes one)")
+    smooth = arguments.tensor("smoothness", smoothness, shape=tuple(run.slopes.shape), kind="float")
+    rounds = sorted({0, min(1, len(smooth) - 1), len(smooth) - 1})
+    values = {
+        "R, longest representation": run.norm,
+        "P, longest gradient": run.steepest.amax(1),
+        "L2, move of a representation / of the weights": (run.delta / run.moved).amax(1),
+        "sigma^2, variance of a gradient": run.variance.amax(1),
+    } | {f"L1, curvature, client {k + 1}": column for k, column in enumerate(smooth.T)}
+    rows = [["largest", *(f"round {t + 1}" for t in rounds), "whole run"]]
+    rows += [[name, *(f"{float(x):.3g}" for x in (*v[rounds], v.max()))] for name, v in values.items()]
+    known = run.constants(float(smooth.max()))
+    edge = f"2 / L1 = {2 / known.smoothness:.2g}; step size {run.lr:g}"
+    return f"{columns(rows)}\nL = {run.images} images: G = L2 P R^3 L^2 = {known.drift:.3g}; {edge}"
 
 
 class _Trained(NamedTuple):
-    theta: Tensor
+    path: Tensor  # [E + 1, P]
     loss: Tensor  # at the start
     length: Tensor
     slopes: Tensor
@@ -249,6 +290,7 @@ def _train(problem: Problem, k: int, state: State, mu: float, lr: float, steps: 
     each = vmap(grad(lambda w, view: client.ssl(w, target, view[:, None])), (None, 1))
     pull = grad(lambda w: mu * (1 - gram_cka(gram(problem.representation(k, w)), state.mean)))
     start, length, slopes, steepest, variance = problem.loss(k, theta, target, state.mean, mu), 0.0, 0.0, [], []
+    path = [theta]
     for _ in range(steps):
         own, shared = each(theta, client.views), pull(theta)
         exact = own.mean(0) + shared
@@ -256,9 +298,10 @@ def _train(problem: Problem, k: int, state: State, mu: float, lr: float, steps: 
         variance.append(spread * (samples - batch) / (batch * (samples - 1)))  # of a batch without replacement
         step = own[torch.from_numpy(rng.permutation(samples)[:batch])].mean(0) + shared
         theta = theta - lr * step
+        path.append(theta)
         length, slopes = length + lr * step.norm(), slopes + exact.square().sum()
         steepest.append(step.norm())
-    return _Trained(theta, start, length, slopes, torch.stack(steepest).max(), torch.stack(variance).max())
+    return _Trained(torch.stack(path), start, length, slopes, torch.stack(steepest).max(), torch.stack(variance).max())
 
 
 def _problem(problem: Problem) -> Problem:

@@ -19,19 +19,10 @@ from fedbook import arguments
 from fedbook.experiment import own_settings, plan
 from fedbook.lab.chapter02_clouds import draw_grams
 from fedbook.lab.chapter02_collapse import NOISE, SIGNAL, VARIANTS, matrix_course, mode_course, rest_points
-from fedbook.lab.chapter02_descent import (
-    CURVATURES,
-    Constants,
-    descent_lemma,
-    largest_lr,
-    lemma_4_5,
-    noisy_descent,
-    step_sizes,
-)
 from fedbook.lab.chapter02_drift import Run
 from fedbook.lab.chapter02_mean import agreement, dominance, self_inclusion
 from fedbook.lab.chapter02_spectrum import ceilings, minibatches, signs, unrelated
-from fedbook.lab.chapter02_theory import common_offset, several, stretched
+from fedbook.lab.chapter02_theory import common_offset, stretched
 from fedbook.lab.panels import panels, plain_log
 from fedbook.lab.style import series
 from fedbook.learning.aligned_evaluation import represented
@@ -275,7 +266,7 @@ def draw_bias(axes: Any, draws: int = 20) -> str:
 
 
 def draw_collapse(axes: Any, decay: float = 0.1, time: float = 60.0) -> str:
-    """The linear model's directions over time: from full matrices (points), each alone (lines), where they rest.
+    """The linear model's directions over time: from full matrices (points), each alone (lines), both their roots.
 
     Panels: predictor and stop-gradient, no predictor, no stop-gradient; the target is the online network.
     Shapes: ``axes`` three of them. Raises: TypeError, ValueError.
@@ -292,42 +283,92 @@ def draw_collapse(axes: Any, decay: float = 0.1, time: float = 60.0) -> str:
         ax.set(title="predictor and stop-gradient" if variant == "both" else variant, xlabel="time", ylim=(-0.05, 1.08))
         parts.append(f"{variant} {', '.join(f'{v:.2g}' for v in modes.online[-1].tolist())}")
     rests = [rest_points(s, n, decay) for s, n in zip(SIGNAL, NOISE, strict=True)]
-    alive = [end for _, end in rests if not math.isnan(end)]
+    alive = [(i, pair) for i, pair in enumerate(rests) if not math.isnan(pair[0])]
     if alive:
-        spots[0].hlines(alive, 0, time, color="#444444", linestyle=":", linewidth=1.2, label="rests here")
+        starts, ends = zip(*(pair for _, pair in alive), strict=True)
+        spots[0].hlines(ends, 0, time, color="#444444", linestyle=":", linewidth=1.2, label="rests here")
+        colours = [series(i)["color"] for i, _ in alive]
+        spots[0].hlines(starts, 0, time, color=colours, linestyle=(0, (1, 4)), label="dies from below here")
+        for i, (start, _) in alive:  # hollow: a rest point that nothing stays at
+            spots[0].scatter(
+                time, start, 36, marker=series(i)["marker"], facecolors="white", edgecolors=series(i)["color"]
+            )
     spots[0].set_ylabel("online weight $w$ of a direction")
-    spots[0].legend(handles=[h for h in spots[0].get_legend_handles_labels()[0] if h.get_label() == "rests here"])
+    marks = [h for h in spots[0].get_legend_handles_labels()[0] if h.get_label().endswith("here")]
+    spots[0].legend(handles=marks, ncols=2, loc="upper right")
     spots[1].legend(loc="upper right")
-    told = ", ".join("none" if math.isnan(end) else f"{end:.2g}" for _, end in rests)
+    least, told = (
+        ", ".join("none" if math.isnan(v) else f"{v:.2g}" for v in column) for column in zip(*rests, strict=True)
+    )
     return (
         f"Online weights of the {len(SIGNAL)} directions at time {time:g}: {'; '.join(parts)}. With both, a balanced "
-        f"direction rests at {told}. Matrices and single directions differ by at most {off:.1g}."
+        f"direction rests at {told} if it starts above {least}. Matrices and single directions differ by at most "
+        f"{off:.1g}."
     )
 
 
-# --- the drift
+# --- the theorem
+
+
+def draw_descent(ax: Axes, run: Run, smoothness: Tensor) -> str:
+    """What a round's local steps do to each client's loss (filled), and Lemma 4.5's bound on that (open).
+
+    Shapes: ``smoothness`` [T, K], from chapter02_drift. Raises: TypeError, ValueError. Source: Hetero-SSFL, Lemma 4.5.
+    """
+    (ax,), run = panels(ax, 1), _run(run)
+    change, bound, whole = run.trained - run.before, run.lemma(smoothness), run.theorem(smoothness)
+    x = torch.arange(1, len(change) + 1)
+    for values, words, own in (
+        (change, "client", {"linestyle": "-"}),
+        (bound, "bound, client", {"linestyle": ":", "markerfacecolor": "white"}),
+    ):
+        for k in range(values.shape[1]):
+            look = series(k) | SMALL | own
+            ax.plot(x + 0.2 * (k - 1), values[:, k], label=f"{words} {k + 1}", **look)
+    ax.axhline(0.0, color="black", linewidth=1.0, linestyle="-", marker="")
+    ax.set_yscale("symlog", linthresh=1e-3, linscale=0.4)
+    top = 10.0 ** (1 + math.ceil(math.log10(max(float(bound.max()), 1.0))))  # room for the legend
+    ax.set(xlabel="round", ylabel="change of the loss in local steps", ylim=(2 * float(change.min()), top))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    ax.legend(loc="upper right", ncols=2, columnspacing=0.8, handlelength=1.6, handletextpad=0.4)
+    promised, pairs = bound < 0, f"of {bound.numel()} (round, client) pairs"
+    told = [
+        f"Local steps change the loss by {_span(change)}, down in {int((change < 0).sum())} {pairs}.",
+        f"Lemma 4.5, with the L1 of that round and client, holds in {int((change <= bound).sum())}.",
+    ]
+    if bool(promised.any()):
+        told.append(
+            f"It promises a fall in {int(promised.sum())}: its bound is {_span(bound[promised])} there, measured "
+            f"{_span(change[promised])}."
+        )
+    if not bool(promised.all()):
+        told.append(f"It promises none in {int((~promised).sum())}: its bound is {_span(bound[~promised])}.")
+    told.append(
+        f"A round with its new mean kernel changes the loss by {_span(run.swapped - run.before)}; Theorem 4.7's bounds "
+        f"are {float(whole.min()):.3g} or more."
+    )
+    return " ".join(told)
 
 
 def draw_drift(axes: Any, run: Run) -> str:
-    """What the new mean kernel does to each client's loss, with every bound on it (D14, D15); the loss round by round.
+    """What the new mean kernel does to each client's loss, with every bound of step 8 on it; the loss round by round.
 
-    D14 and the paper bound the trace that the paper's proof puts for CKA; the constants are those of the whole run.
+    The trace bound and the paper are about the trace that the paper's proof puts for CKA; constants of the whole run.
     Right, a round: trained (open), then the new mean kernel (filled), then, straight up or down, the target's renewal.
     Shapes: ``axes`` two of them. Raises: TypeError, ValueError. Source: Hetero-SSFL, Lemma 4.6.
     """
-    left, right = panels(axes, 2)
-    if not isinstance(run, Run):
-        raise arguments.wrong(TypeError, "run", run, "a run of chapter02_drift")
+    (left, right), run = panels(axes, 2), _run(run)
     jumps, x = (run.swapped - run.trained).abs(), torch.arange(1, len(run.swapped) + 1)
     printed, repaired = (run.mu * run.paper_bound(printed=word) for word in (True, False))
     for value, line, words in ((repaired, "-", "paper, $E$ times"), (printed, "--", "paper, as printed")):
         left.plot(x[[0, -1]], [value] * 2, color="black", linestyle=line, marker="", label=words)
-    left.plot(x, run.mu * run.trace_bound, label="D14", **series(3))
+    left.plot(x, run.mu * run.trace_bound, label="trace bound (step 8)", **series(3))
     left.plot(x, run.mu * run.trace.max(1).values, label="trace, largest", **(
         series(3) | POINTS | {"markerfacecolor": "white"}))  # fmt: skip
     for i, name in enumerate(reversed(run.cka_bounds)):
-        left.plot(x, run.mu * run.cka_bounds[name], label=f"D15, {name}", **series(4 + i))
-    left.axhline(run.mu, color="#999999", linestyle="-", linewidth=3.0, marker="", zorder=1, label=r"$\mu$")
+        left.plot(x, run.mu * run.cka_bounds[name], label=f"CKA bound: {name}", **series(4 + i))
+    left.axhline(run.mu, color="#999999", linestyle="-", linewidth=3.0, marker="", zorder=1, label=r"$\mu$: trivial")
     for k in range(jumps.shape[1]):
         left.plot(x + 0.2 * (k - 1), jumps[:, k], label=f"loss of client {k + 1}", **(series(k) | POINTS | SMALL))
     left.set(yscale="log", xlabel="round", ylabel="change by the new mean kernel")
@@ -340,63 +381,29 @@ def draw_drift(axes: Any, run: Run) -> str:
         right.plot(x, run.swapped[:, k], **(look | POINTS | SMALL))
     plain_log(right.yaxis)
     right.set(xlabel="round", ylabel="loss")
-    right.set_title("open: trained, filled: with the new mean kernel")
+    right.set_title("open: trained, filled: new mean kernel")
     for ax in (left, right):
         ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     t = int(jumps.max(1).values.argmax())
-    links = ", ".join(f"{run.mu * float(bound[t]):.3g}" for bound in run.cka_bounds.values())
+    links = ", ".join(f"{run.mu * float(bound[t]):.3g} ({name})" for name, bound in run.cka_bounds.items())
     return (
-        f"The new mean kernel changes a client's loss by at most {float(jumps.max()):.3g} (round {t + 1}); D15 bounds "
-        f"that by {links}, that CKA lies in [0, 1] by {run.mu:g}. mu times the trace changes by at most "
-        f"{run.mu * float(run.trace.max()):.3g}, which D14 bounds by {run.mu * float(run.trace_bound.max()):.3g} and "
-        f"the paper by {printed:.3g} as printed, {repaired:.3g} with E = {run.steps}."
+        f"The new mean kernel changes a client's loss by at most {float(jumps.max()):.3g} (round {t + 1}; there the "
+        f"CKA bounds are {links}, the trivial one {run.mu:g}); the loss goes up in "
+        f"{int((run.swapped > run.trained).sum())} of {jumps.numel()}. mu times the trace changes by at most "
+        f"{run.mu * float(run.trace.max()):.3g}; the trace bound is at most "
+        f"{run.mu * float(run.trace_bound.max()):.3g}, the paper's {printed:.3g} as printed, {repaired:.3g} with "
+        f"E = {run.steps}."
     )
 
 
-# --- step sizes
+def _run(run: Run) -> Run:
+    if not isinstance(run, Run):
+        raise arguments.wrong(TypeError, "run", run, "a run of chapter02_drift")
+    return run
 
 
-def draw_step_sizes(ax: Axes, variances: Sequence[float] = (0.0, 3.0, 8.0)) -> str:
-    """Change of a quadratic in one step against the step size, through 2 / L1, without and with noise (D13, D16).
-
-    Points: the mean of noisy steps; lines: Lemma 4.5, an equality where all curvatures agree; crosses: where Theorem
-    4.7 with mu = 0 stops promising a decrease. Raises: TypeError, ValueError. Source: Hetero-SSFL, Lemma 4.5.
-    """
-    (ax,), variances = panels(ax, 1), several("variances", variances)
-    smooth, start, told, off = max(CURVATURES), _start(CURVATURES), [], 0.0
-    slope = 2 * smooth * start  # |grad f|^2 where all curvatures are L1
-    some, fine = ([2 * k / (n * smooth) for k in range(1, round(1.1 * n) + 1)] for n in (10, 40))
-    for i, variance in enumerate(variances):
-        look, known = series(i), Constants(smooth, variance)
-        found = [noisy_descent(lr, 1, variance) for lr in some]
-        ax.plot(fine, [lemma_4_5(slope, lr, 1, known) / start for lr in fine], **(look | LINE))
-        ax.plot(some, [one.mean / start - 1 for one in found], label=rf"$\sigma^2$ = {variance:g}", **(look | POINTS))
-        edge = largest_lr(slope, 0.0, 1, known)
-        ax.plot(edge, 0.0, color="black", marker="x", linestyle="", markersize=9, markeredgewidth=1.8, zorder=5)
-        told.append(f"{edge:.3g} (sigma^2 = {variance:g})")
-        gaps = [abs(one.mean - start - lemma_4_5(slope, lr, 1, known)) for lr, one in zip(some, found, strict=True)]
-        off = max(off, max(gaps) / start)
-    uneven, look = [smooth * (k + 1) / 6 for k in range(6)], series(len(variances))
-    begun, sides = _start(uneven), [descent_lemma(lr, 1, uneven) for lr in fine]
-    ax.plot(fine, [float(one.right) / begun - 1 for one in sides], **(look | LINE))
-    ax.plot(fine[3::4], [float(one.left) / begun - 1 for one in sides[3::4]], label="curvatures differ",
-            **(look | POINTS))  # fmt: skip
-    ax.axhline(0.0, color="black", linewidth=0.8, linestyle="-", marker="")
-    ax.axvline(2 / smooth, color="#666666", linewidth=1.0, linestyle=":", marker="")
-    ax.text(2 / smooth, 0.02, "$2/L_1$ ", transform=ax.get_xaxis_transform(), ha="right", va="bottom")
-    ax.set(xlabel=r"step size $\eta$", ylabel="relative change of $f$ in one step")
-    ax.legend(loc="upper left")
-    spare = max(float(one.right - one.left) for one in sides) / begun
-    return (
-        f"One step decreases f on average up to eta = {', '.join(told)}; 2 / L1 = {2 / smooth:g}. Drawn means are "
-        f"within {off:.2g} of Lemma 4.5, relative to f; where curvatures differ, f ends up to {spare:.2g} below it."
-    )
-
-
-def _start(curvatures: Sequence[float]) -> float:
-    """f where the descents of chapter02_descent begin."""
-    lr = 2 / max(curvatures)
-    return float(descent_lemma(lr, 1, curvatures).left / step_sizes([lr], 1, curvatures)[0])
+def _span(values: Tensor) -> str:
+    return f"{float(values.min()):.3g} to {float(values.max()):.3g}"
 
 
 def _ticks(ax: Axes, places: Sequence[float]) -> None:

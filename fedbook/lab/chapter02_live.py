@@ -15,7 +15,6 @@ from fedbook.lab.chapter02_stored import NAMED, OURS, Table, cells_of, has
 from fedbook.lab.panels import panels, several
 from fedbook.lab.stored_tables import columns
 from fedbook.lab.style import series
-from fedbook.learning.intervals import mean_interval
 from fedbook.papers.hetero_ssfl import PAPER
 
 LR = 0.3  # unless a table tuned it
@@ -33,23 +32,25 @@ def experiment(method: str, seeds: Sequence[int] = (0,), problem: str = "digits"
 def outcome_table(
     runs: Mapping[str, Rounds], metrics: Sequence[str] = ("probe_few", "random_probe_few", "knn", "alignment_test")
 ) -> str:
-    """Mean over seeds with its 95 % interval after the last round, as text; accuracies in per cent.
+    """Mean after the last round and every seed's number, as text; accuracies in per cent.
 
     ``runs``: label to what :func:`experiment` returned. Raises: TypeError, ValueError.
     """
-    rows = [["mean, 95 % interval", *metrics]]
+    rows = [["mean (each seed)", *metrics]]
     for label, run in several("runs", runs).items():
         if not isinstance(run, Rounds):
             raise arguments.wrong(TypeError, f"runs[{label!r}]", run, "what experiment returned")
         last = next((r.metrics for r in reversed(run.history) if r.metrics), {})
-        cells = [
-            str(mean_interval(OURS.shown(torch.tensor(last[m], dtype=torch.float64), m.removeprefix("random_"))))
-            if m in last
-            else "-"
-            for m in metrics
-        ]
-        rows.append([label, *cells])
+        rows.append(
+            [label, *(_seed_by_seed(last[m], m.removeprefix("random_")) if m in last else "-" for m in metrics)]
+        )
     return columns(rows)
+
+
+def _seed_by_seed(values: Sequence[float], metric: str) -> str:
+    """A few seeds one by one: an interval of two would be wider than the axis."""
+    found, form = OURS.shown(torch.tensor(values, dtype=torch.float64), metric), OURS.digits(metric)
+    return f"{found.mean():{form}} ({', '.join(f'{v:{form}}' for v in found.tolist())})"
 
 
 # --- one stored cell once more
@@ -176,15 +177,15 @@ class LiveRuns:
         right.set(xlim=(0, ROUNDS), ylim=(-0.05, 1.05), xlabel="round $t$", ylabel=OURS.label("alignment_test"))
         right.legend(loc="upper left", bbox_to_anchor=(0.0, -0.2), borderaxespad=0.0)
         before = "; ".join(f"{name}: {_judged(steps)}" for name, steps in earlier.items())
-        return f"After {history[-1][0]} rounds of {words}: {_judged(history)}." + (
-            f" Before, at their last: {before}." if before else ""
+        return f"Round {history[-1][0]} of {ROUNDS}, {words}: {_judged(history)}." + (
+            f" Before: {before}." if before else ""
         )
 
 
 def _judged(steps: Sequence[tuple[int, Step]]) -> str:
-    """The newest numbers there are."""
-    last = next(step.metrics for _, step in reversed(steps) if step.metrics is not None)
+    """The newest numbers there are, and after which round."""
+    t, last = next((t, step.metrics) for t, step in reversed(steps) if step.metrics is not None)
     return (
-        f"{100 * last['probe_few']:.1f} % with 5 labels a class (untrained {100 * last['random_probe_few']:.1f}), "
-        f"CKA {last['alignment_test']:.2f}, own loss {last['self_loss']:.2f}"
+        f"after round {t} {100 * last['probe_few']:.1f} % with 5 labels a class (untrained "
+        f"{100 * last['random_probe_few']:.1f}), CKA {last['alignment_test']:.2f}, own loss {last['self_loss']:.2f}"
     )

@@ -141,6 +141,8 @@ def by_architecture(cell: Cell, metric: str = "probe_few") -> dict[str, Tensor]:
 def mixtures(*tables: Table, metric: str = "probe_few", **fixed: Any) -> dict[tuple[str, str], dict[str, Tensor]]:
     """(architectures of all clients, one of them) -> method -> the metric of its clients by seed [S].
 
+    "untrained" stands for the same encoders as drawn, where the runs say so.
+
     Raises: TypeError, ValueError (two cells for one entry).
     """
     found: dict[tuple[str, str], dict[str, Tensor]] = {}
@@ -153,6 +155,9 @@ def mixtures(*tables: Table, metric: str = "probe_few", **fixed: Any) -> dict[tu
             if cell["method"] in entry:
                 raise arguments.wrong(ValueError, "fixed", fixed, f"settings with one cell of {whole}")
             entry[cell["method"]] = values
+        if f"random_{metric}_by_architecture" in cell["runs"][0]["metrics"]:
+            for word, values in by_architecture(cell, f"random_{metric}").items():
+                found[whole, word]["untrained"] = values
     if not found:
         raise arguments.wrong(ValueError, "table", tables[0]["problem"], "local SSL or Hetero-SSFL")
     return dict(sorted(found.items(), key=lambda item: (item[0][0].count(","), item[0][0])))
@@ -163,15 +168,16 @@ def draw_mixture(ax: Axes, *tables: Table, metric: str = "probe_few", **fixed: A
 
     Crosses: the same encoders untrained, where the runs say so. Raises: TypeError, ValueError.
     """
+    found = {company(*pair): own for pair, own in mixtures(*tables, metric=metric, **fixed).items()}
     rows = {
-        company(whole, word): [
+        name: [
             mean_interval(OURS.shown(own[m], metric)) if m in own and bool(own[m].isfinite().all()) else None
             for m in ("local-ssl", OWN)
         ]
-        for (whole, word), own in mixtures(*tables, metric=metric, **fixed).items()
+        for name, own in found.items()
     }
     draw_two(ax, rows, (NAMED["local-ssl"], NAMED[OWN]), metric)
-    untrained = _untrained(tables, metric, fixed)
+    untrained = {n: float(OURS.shown(o["untrained"].mean(), metric)) for n, o in found.items() if "untrained" in o}
     if untrained:
         places = [place for place, name in enumerate(rows) if name in untrained]
         ax.plot([untrained[list(rows)[place]] for place in places], places, label="untrained", color="#444444",
@@ -181,18 +187,6 @@ def draw_mixture(ax: Axes, *tables: Table, metric: str = "probe_few", **fixed: A
     return f"{metric} of an architecture's clients, local SSL to Hetero-SSFL: {_told(rows, metric)}." + (
         f" Untrained: {beside}." if untrained else ""
     )
-
-
-def _untrained(tables: Sequence[Table], metric: str, fixed: Mapping[str, Any]) -> dict[str, float]:
-    """Row of the picture -> the mean over seeds of the architecture's untrained encoders."""
-    found = {}
-    for table, cell in chosen(tables, **fixed):
-        name = f"random_{metric}_by_architecture"
-        if cell["method"] == OWN and all(name in run["metrics"] for run in cell["runs"]):
-            for word, values in by_architecture(cell, f"random_{metric}").items():
-                row = company(setting(table, cell, "architectures"), word)
-                found[row] = float(OURS.shown(values.mean(), metric))
-    return found
 
 
 def company(whole: str, word: str) -> str:

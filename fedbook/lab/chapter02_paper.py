@@ -204,6 +204,16 @@ def beside_table(disjoint: Mapping[str, Value], iid: Mapping[str, Value], data: 
     return _beside(columns, "per cent (rank)")
 
 
+def published_table() -> str:
+    """Tables 1 and 2 as text: all data, disjoint classes and i.i.d., with ranks as in beside_table."""
+    columns: dict[str, dict[str, Value]] = {}
+    for data in CLASSES:
+        columns[data] = {name: row[data] for name, row in TABLE_1.items()}
+    for data in CLASSES:
+        columns[f"{data} iid"] = {name: row[data] for name, row in TABLE_2.items() if data in row}
+    return _beside({head: values for head, values in columns.items() if values}, "per cent (rank)", 18)
+
+
 def scale_table(ours: Mapping[str, Mapping[int, Value]]) -> str:
     """Table 3 beside ours, as text.
 
@@ -218,10 +228,13 @@ def scale_table(ours: Mapping[str, Mapping[int, Value]]) -> str:
     return _beside(columns, "per cent (rank)")
 
 
-def architecture_table(alone: Mapping[str, float], together: Mapping[str, float]) -> str:
-    """Table 4 beside ours, as text: local SSL, Hetero-SSFL and the gain in points.
+def architecture_table(
+    alone: Mapping[str, float], together: Mapping[str, float], untrained: Mapping[str, float] | None = None
+) -> str:
+    """Table 4 beside ours, as text: local SSL, Hetero-SSFL and the gain in points; untrained where it is known.
 
-    ``alone``, ``together``: ours, architecture -> mean share in [0, 1] of its clients. Raises: TypeError, ValueError.
+    ``alone``, ``together``, ``untrained``: ours, architecture -> mean share in [0, 1] of its clients.
+    Raises: TypeError, ValueError.
     """
     first, second = (
         {name: 100 * arguments.real(word, value, 0.0, 1.0) for name, value in _mapping(word, given).items()}
@@ -231,25 +244,28 @@ def architecture_table(alone: Mapping[str, float], together: Mapping[str, float]
         raise arguments.wrong(ValueError, "together", together, f"the architectures of alone, {', '.join(first)}")
     rows = {f"paper, {name}": pair for name, pair in TABLE_4.items()}
     rows |= {f"ours, {name}": (value, second[name]) for name, value in first.items()}
-    lines = [f"{'per cent':24}{'local SSL':>12}{'Hetero-SSFL':>13}{'gain':>8}"]
-    lines += [f"{name:24}{a:12.1f}{b:13.1f}{b - a:+8.1f}" for name, (a, b) in rows.items()]
+    lines = [f"{'per cent':24}{'local SSL':>12}{'Hetero-SSFL':>13}{'gain':>8}{'untrained':>12}"]
+    for name, (a, b) in rows.items():
+        drawn = _mapping("untrained", untrained or {}).get(name.removeprefix("ours, "))
+        last = "-" if drawn is None else f"{100 * arguments.real('untrained', drawn, 0.0, 1.0):.1f}"
+        lines.append(f"{name:24}{a:12.1f}{b:13.1f}{b - a:+8.1f}{last:>12}")
     return "\n".join(lines)
 
 
-def _beside(columns: Mapping[str, Mapping[str, Value]], corner: str) -> str:
+def _beside(columns: Mapping[str, Mapping[str, Value]], corner: str, width: int = 22) -> str:
     """Columns of values with ranks; rows in the order of NAMES, then whatever else there is."""
     places = {h: ranks({n: v[0] for n, v in values.items() if n in FEDERATED}) for h, values in columns.items()}
     present = {name for values in columns.values() for name in values}
     rows = [name for name in NAMES if name in present]
     rows += [name for name in dict.fromkeys(n for values in columns.values() for n in values) if name not in NAMES]
-    lines = [f"{corner:18}" + "".join(f"{head:>22}" for head in columns)]
+    lines = [f"{corner:18}" + "".join(f"{head:>{width}}" for head in columns)]
     for name in rows:
         cells = []
         for head, values in columns.items():
             mean, deviation = values.get(name, (None, None))
             place = f" ({places[head][name]})" if name in places[head] else "    "
             cells.append("" if mean is None else f"{mean:.2f} ± {deviation:.2f}{place}")
-        lines.append((f"{NAMES.get(name, name):18}" + "".join(f"{cell:>22}" for cell in cells)).rstrip())
+        lines.append((f"{NAMES.get(name, name):18}" + "".join(f"{cell:>{width}}" for cell in cells)).rstrip())
     return "\n".join(lines)
 
 

@@ -7,10 +7,9 @@ settings of one method, or its architectures, stands in chapter02_pairs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
@@ -56,6 +55,7 @@ APART = (
     *PERSONAL,
     "random-encoder",
 )  # whose clients' models differ: with one model CKA is 1, and its own loss another one
+UNTRAINED = ("own, untrained", "one, untrained")  # every client has its own network; all have one
 OURS = Words(tuple(METHODS), NAMED, METRICS, SHARES, CONTROLS, BASE, "probe_few", LOOKS,
              only={"alignment": APART, "alignment_test": APART, "self_loss": PERSONAL})  # fmt: skip
 LETTERS = {"mu": r"weight $\mu$ of alignment", "local_epochs": "local epochs $E$", "clients": "clients $N$",
@@ -116,6 +116,19 @@ def draw_rounds(axes: Any, *tables: Table, methods: Sequence[str] | None = None,
 def has(cell: Cell, metric: str) -> bool:
     """Whether all runs of the cell have the metric as a number."""
     return all(run["metrics"].get(metric) is not None for run in cell["runs"])
+
+
+def untrained(cells: Mapping[str, Cell], metric: str = "probe_few") -> dict[str, Tensor]:
+    """The metric [S] of the encoders as they were drawn, by seed: those of different clients, and the one of all.
+
+    ``cells``: method -> cell; one cell of each kind says it. Raises: ValueError (runs without numbers).
+    """
+    found: dict[str, Tensor] = {}
+    for method, cell in cells.items():
+        word = UNTRAINED[method not in APART]
+        if word not in found and method not in CONTROLS and has(cell, f"random_{metric}"):
+            found[word] = scores_of(cell, f"random_{metric}")
+    return dict(sorted(found.items(), key=lambda item: UNTRAINED.index(item[0])))
 
 
 # --- bytes
@@ -194,7 +207,7 @@ def by_setting(name: str, *tables: Table, **fixed: Any) -> dict[str, dict[Any, C
 
 def draw_setting(axes: Any, name: str, *tables: Table, metrics: Sequence[str] = ("probe_few",), line: bool = True,
                  **fixed: Any) -> str:  # fmt: skip
-    """Metrics against the values of one setting, evenly spaced, one series a method, beside its encoders untrained.
+    """Metrics against the values of one setting, evenly spaced, one series a method; open: their encoders untrained.
 
     ``line``: values are joined. Shapes: ``axes`` one for each metric. Raises: TypeError, ValueError.
     """
@@ -216,17 +229,22 @@ def draw_setting(axes: Any, name: str, *tables: Table, metrics: Sequence[str] = 
                         **look)  # fmt: skip
             means_of = (f"{one.mean:{OURS.digits(metric)}} at {_short(v)}" for v, one in there.items())
             parts.append(f"{NAMED[method]} {', '.join(means_of)}")
-        drawn = [scores_of(c, f"random_{metric}") for own in found.values() for c in own.values()
-                 if has(c, f"random_{metric}")]  # fmt: skip
-        if drawn:
-            level = OURS.shown(float(torch.stack([one.mean() for one in drawn]).mean()), metric)
-            ax.axhline(level, label="encoders untrained", **(look_of("random-encoder") | {"marker": ""}))
-            parts.append(f"untrained {level:{OURS.digits(metric)}}")
+        for word, marker in zip(UNTRAINED, "os", strict=True):
+            drawn = {}
+            for v in values:
+                level = untrained({m: own[v] for m, own in found.items() if v in own}, metric).get(word)
+                if level is not None:
+                    drawn[v] = OURS.shown(float(level.mean()), metric)
+            if drawn:
+                ax.plot([values.index(v) for v in drawn], list(drawn.values()), label=word, marker=marker,
+                        linestyle="", color="#666666", markerfacecolor="white", markersize=6, zorder=1)  # fmt: skip
+                parts.append(f"{word} " + ", ".join(f"{one:{OURS.digits(metric)}}" for one in drawn.values()))
         ax.set_xticks(range(len(values)), [_short(v) for v in values])
         ax.set(xlim=(-0.5, len(values) - 0.5), xlabel=LETTERS.get(name, name), ylabel=OURS.label(metric))
         told.append(f"{metric}: {'; '.join(parts)}")
-    if len(found) > 1 or drawn:
-        spots[-1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
+    handles = dict(zip(*reversed(spots[0].get_legend_handles_labels()), strict=True))
+    if len(handles) > 1:
+        spots[-1].legend(handles.values(), handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
     seeds = len(next(iter(next(iter(found.values())).values()))["runs"])
     return f"By {name}, mean over {seeds} seeds, {'. '.join(told)}."
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from torch import Tensor
+
 from fedbook import arguments
 from fedbook.lab.chapter02_pairs import OWN, mixtures, variants
 from fedbook.lab.chapter02_paper import NAMES, Value, architecture_table, beside_table, scale_table
@@ -24,6 +26,7 @@ from fedbook.lab.chapter02_stored import (
     bytes_up,
     cells_of,
     means,
+    untrained,
 )
 from fedbook.lab.stored_cells import chosen
 from fedbook.lab.stored_tables import cell_text, columns, differences_text, tuning_text
@@ -88,20 +91,26 @@ SHORT = {"local-ssl-plus-rad": "local SSL + set", "alignment-pass-only": "pass o
 
 def disjoint_and_iid_table(disjoint: Table, iid: Table, data: str = "CIFAR-10", metric: str = "probe_few") -> str:
     """Tables 1 and 2 beside ours. Raises: TypeError, ValueError."""
-    ours = (_named(means(table, metric=metric)) for table in (disjoint, iid))
+    ours = []
+    for table in (disjoint, iid):
+        drawn = untrained(cells_of(table), metric)
+        rows = {m: row for m, row in means(table, metric=metric).items() if m != "random-encoder"}
+        ours.append(_named(rows) | {word: _moments(values) for word, values in drawn.items()})
     return _headed(beside_table(*ours, data), metric)
 
 
 def clients_table(*tables: Table, metric: str = "probe_few", **fixed: Any) -> str:
     """Table 3 beside ours: by the number of clients. Raises: TypeError, ValueError."""
     ours: dict[str, dict[int, Value]] = {}
+    below: dict[str, dict[int, Value]] = {}
     for method, cells in by_setting("clients", *tables, **fixed).items():
         for count, cell in cells.items():
             values = OURS.scores(cell, metric)
             if bool(values.isfinite().all()):
-                spread = float(values.std()) if len(values) > 1 else 0.0
-                ours.setdefault(method, {})[count] = float(values.mean()), spread
-    return _headed(scale_table(_named(ours)), metric)
+                ours.setdefault(method, {})[count] = _moments(values)
+            for word, drawn in untrained({method: cell}, metric).items():
+                below.setdefault(word, {})[count] = _moments(drawn)
+    return _headed(scale_table(_named(ours) | below), metric)
 
 
 def mixture_table(*tables: Table, architectures: str, metric: str = "probe_few", **fixed: Any) -> str:
@@ -113,7 +122,13 @@ def mixture_table(*tables: Table, architectures: str, metric: str = "probe_few",
         {word: float(values[method].mean()) for word, values in own.items() if method in values}
         for method in ("local-ssl", OWN)
     )
-    return _headed(architecture_table(alone, together), metric)
+    drawn = {word: float(values["untrained"].mean()) for word, values in own.items() if "untrained" in values}
+    return _headed(architecture_table(alone, together, drawn), metric)
+
+
+def _moments(values: Tensor) -> Value:
+    """Mean and deviation over seeds."""
+    return float(values.mean()), float(values.std()) if len(values) > 1 else 0.0
 
 
 def _named(ours: dict[str, Any]) -> dict[str, Any]:

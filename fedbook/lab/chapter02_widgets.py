@@ -182,7 +182,7 @@ def set_drawer(table: Table | None = None, metric: str = "probe_few", source: st
         left.set(xlabel="alignment images $L$", ylabel="one client, one round")
         left.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, ncols=2)
         told = (
-            f"L = {images:,}, d = {width}, K = {clients}: {IN_BYTES(at.up)} up ({_kind(at, 'up')}) and "
+            f"L = {images:,}, d = {width}, N = {clients}: {IN_BYTES(at.up)} up ({_kind(at, 'up')}) and "
             f"{IN_BYTES(at.down)} down ({_kind(at, 'down')}) a client and round; weights of {architecture} are "
             f"{IN_BYTES(at.weights)} each way, {2 * at.weights / (at.up + at.down):.3g} times as much in all; the "
             f"images themselves {IN_BYTES(at.once)}, once."

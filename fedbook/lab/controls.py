@@ -27,6 +27,7 @@ class Control:
     accepts: Callable[[Any], bool]
     allowed: str
     widget: Callable[[], Any]  # makes the ipywidgets control
+    snap: Callable[[Any], Any] = lambda value: value  # what the ipywidgets control stands at -> the value it means
 
     def check(self, name: str, value: Any) -> Any:
         """``value`` if this control can take it. Raises: ValueError."""
@@ -97,7 +98,10 @@ def log_slider(label: str, minimum: float, maximum: float, value: float, per_dec
             value=start, base=10, continuous_update=False, readout_format=".3g", **ends, **looks
         )
 
-    return Control(label, start, (low, start, high), accepts, f"a number in [{low}, {high}]", widget)
+    def snap(v: float) -> float:
+        return min(max(v, low), high)  # the slack of the ends is the browser's business alone
+
+    return Control(label, start, (low, start, high), accepts, f"a number in [{low}, {high}]", widget, snap)
 
 
 def choice(label: str, options: Sequence[Any] | Mapping[str, Any], value: Any) -> Control:

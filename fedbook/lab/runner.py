@@ -42,7 +42,7 @@ class RunPanel(show.Quiet):
     @property
     def values(self) -> dict[str, Any]:
         """The values the controls stand at."""
-        return {name: control.value for name, control in self.controls.items()}
+        return {name: self.specs[name].snap(control.value) for name, control in self.controls.items()}
 
     @property
     def running(self) -> bool:

@@ -22,7 +22,6 @@ from fedbook.learning.views import Views
 from fedbook.partition import Partition, by_name
 from fedbook.randomness import stream
 
-DRAWS = 3  # of the few labels
 OWN_SOURCE = "holdout"
 DATASETS = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "svhn", "emnist", "pathmnist", "tiny_imagenet")
 SOURCES = (OWN_SOURCE, "noise", "photographs", *DATASETS)

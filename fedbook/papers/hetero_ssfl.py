@@ -447,7 +447,8 @@ def _both(seen: Mapping[str, Tensor], there: Mapping[str, Tensor]) -> dict[str, 
 class AlignmentPassOnly(HeteroSSFL):
     """The control for batch normalisation: every step also sees alignment images, and only statistics remember it.
 
-    As features do not depend on running statistics, it is local training in all that is trained.
+    As features do not depend on running statistics, it is local training in all that is trained. All normalised
+    layers see the images and remember them, whatever ``layer`` and ``statistics`` say.
     """
 
     looks = True
@@ -524,7 +525,8 @@ PERSONAL = ("hetero-ssfl", "local-ssl", "local-ssl-plus-rad", "alignment-pass-on
 
 
 def algorithm(method: str, problem: AlignedProblem, settings: Mapping[str, Any]) -> SelfSupervised:
-    """The method that the settings name, on a problem's encoders, views and alignment set."""
+    """The method that the settings name, on a problem's encoders, views and alignment set. Raises: ValueError."""
+    arguments.one_of("method", method, [word for word in METHODS if word != "raw-pixels"])
     config, views, one = own_settings(Config, settings), problem.views, problem.model
     if method in PERSONAL:
         nets = {word: fedbyol.online_network(config, net) for word, net in problem.encoders.items()}

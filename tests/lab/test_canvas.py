@@ -51,6 +51,20 @@ def test_the_layout_stays_while_it_fits():
         assert ax.get_tightbbox(canvas.canvas.get_renderer()).x0 >= -1
 
 
+def test_a_legend_beside_the_axes_that_grows_is_not_cut_off():
+    def draw(ax, *, entries):
+        for word in entries:
+            ax.plot([0, 1], label=word)
+        ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
+        return "lines"
+
+    canvas = Canvas()
+    for entries in (["a"], ["a", "a much longer name of a method"], ["a"] * 3):
+        canvas.redraw(draw, entries=entries)
+        renderer, legend = canvas.canvas.get_renderer(), canvas.figure.axes[0].get_legend()
+        assert legend.get_window_extent(renderer).x1 <= canvas.figure.bbox.width + 1
+
+
 def test_colour_bars_survive_redraws():
     canvas = Canvas()
 

@@ -66,6 +66,7 @@ def test_cka_cannot_tell_how_small_the_variation_is():
     assert torch.allclose(found.cka[:3], found.cka[0], atol=1e-8) and float(found.cka[0]) > 0.1
     assert found.cka[3] == 0 == found.slope[3]
     assert torch.allclose(found.slope[:3] * torch.tensor([1.0, 1e-3, 1e-6]).double(), found.slope[0], rtol=1e-6)
+    assert float(found.slope[0]) > 0.01  # so it is 0 at 0 only as the package says so, not as a limit
 
 
 # --- the linear model
@@ -162,6 +163,30 @@ def test_a_start_below_the_lower_rest_point_dies():
     assert collapse.rest_points(1.0, 0.25, 0.0) == pytest.approx((0.0, 0.8))
 
 
+@pytest.mark.parametrize(("decay", "living"), [(0.1, 9), (0.5, 6)])
+@pytest.mark.parametrize("seed", [0, 3])
+def test_the_start_decides_between_life_and_collapse(decay, living, seed):
+    found = collapse.fates(decay, (0.9, 0.98, 1.02, 1.2), seed)
+    assert found.ends.shape == (4, living) and len({*found.signal.tolist()}) == living
+    assert found.dies.tolist() == [[True] * living] * 2 + [[False] * living] * 2
+    assert torch.equal(found.rests, ~found.dies)
+    for s, n, least, rest in zip(*(x.tolist() for x in found[:4]), strict=True):
+        assert np.sort(np.roots([s + n, -s, decay])) == pytest.approx([least, rest]) and least < rest
+    s, n, least, rest = (float(x[-1]) for x in found[:4])
+
+    def speed(_, w):
+        return w * (s * w - (s + n) * w**2 - decay)
+
+    for factor, goal in ((0.9, 0.0), (1.2, rest)):
+        end = solve_ivp(speed, (0, 60 / decay), [factor * least], rtol=1e-10, atol=1e-13).y[0, -1]
+        assert end == pytest.approx(goal, abs=1e-8)
+
+
+def test_every_seed_draws_its_own_directions():
+    first, other = (collapse.fates(0.5, (1.2,), seed) for seed in (0, 1))
+    assert not torch.equal(first.rest, other.rest) and torch.equal(first.rest, collapse.fates(0.5, (0.9,)).rest)
+
+
 def test_the_balance_of_predictor_and_network():
     for kw in ({}, {"decay": 0.0}, {"target_rate": INF, "predictor_rate": 0.5, "seed": 4}):
         sides = collapse.balance(**kw)
@@ -197,6 +222,18 @@ def test_the_alignment_turns_and_does_not_lengthen():
     assert float((still.length - still.length[0]).abs().max()) < 1e-9
 
 
+def test_finite_steps_hold_a_length_that_the_flow_does_not():
+    coarse, fine = (collapse.aligned_steps(lr) for lr in (0.4, 0.1))
+    start = float(collapse.linear_client(0).start.norm())
+    assert float(fine.right) == float(coarse.right) == pytest.approx(start * math.exp(-9.0))
+    assert 0.5 < float(coarse.left) < 0.65 and 0.3 < float(fine.left) < 0.45
+    alone = collapse.aligned_steps(0.1, mu=0.0)
+    assert float(alone.left) == pytest.approx(start * 0.97**300, rel=1e-9) and float(alone.left) < 1e-3
+    assert float(collapse.aligned_steps(0.01, time=0.5).left) == pytest.approx(start * math.exp(-0.15), rel=1e-3)
+    flow = collapse.aligned_shrinking(time=0.5)
+    assert float(collapse.aligned_steps(0.01, time=0.5).right) == pytest.approx(float(flow.length[-1]), rel=1e-8)
+
+
 def test_nonsense_is_refused_by_name():
     c = collapse
     modes = (torch.ones(4).double(),) * 3
@@ -215,6 +252,10 @@ def test_nonsense_is_refused_by_name():
         (c.mode_course, (0.0,), "time"), (c.matrix_course, (1.0, 0), "steps"),
         (c.flow_from_loss, ("x",), "variant"), (c.balance, (-1.0,), "decay"), (c.balance, (0.1, INF), "predictor_rate"),
         (c.rest_points, (0.0, 0.1, 0.1), "signal"), (c.rest_points, (1.0, -0.1, 0.1), "noise"),
+        (c.fates, (0.0,), "decay"), (c.fates, (0.1, None), "factors"), (c.fates, (0.1, [0.0]), "factors"),
+        (c.fates, (0.1, [1.0], -1), "seed"), (c.aligned_steps, (0.0,), "lr"), (c.aligned_steps, (0.1, -1.0), "mu"),
+        (c.aligned_steps, (0.1, 0.5, None), "noise"), (c.aligned_steps, (0.1, 0.5, 0.2, -1.0), "decay"),
+        (c.aligned_steps, (0.1, 0.5, 0.2, 0.1, 0.0), "time"),
         (c.rest_points, (1.0, 0.1, None), "decay"), (c.scale_free_step, (math.inf,), "lr"),
         (c.aligned_shrinking, (-1.0,), "mu"), (c.aligned_shrinking, (1.0, "x"), "noise"),
         (c.aligned_shrinking, (1.0, 0.1, math.nan), "decay"), (c.aligned_shrinking, (1.0, 0.1, 0.1, 0.0), "time"),

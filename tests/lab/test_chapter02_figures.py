@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from fedbook.data import digits
@@ -203,14 +204,17 @@ def test_directions_live_only_with_both():
         ends = [float(one.get_ydata()[-1]) for one in modes]
         assert f"{variant} " + ", ".join(f"{v:.2g}" for v in ends) in sentence
         if variant == "both":
-            rests = [segment[0][1] for segment in ax.collections[0].get_segments()]
+            rests, least = ([one[0][1] for one in ax.collections[i].get_segments()] for i in (0, 1))
+            assert [tuple(one.get_offsets()[0]) for one in ax.collections[2:]] == [(80.0, p) for p in least]
+            colours = [one.get_color() for one in modes[:3]]
+            assert [to_hex(c).upper() for c in ax.collections[1].get_colors()] == colours
             assert ends[:3] == pytest.approx(rests, abs=1e-2) and ends[3] < 0.01
         else:
             assert max(ends) < 1e-3
-    for s, n, p in zip(collapse.SIGNAL, collapse.NOISE, rests, strict=False):
-        assert p * (s - (s + n) * p) == pytest.approx(0.1)
-    assert legend(spots[0]) == ["rests here"] and len(legend(spots[1])) == 4
-    assert "rests at 0.87, 0.65, 0.5, none" in sentence
+    for s, n, low, p in zip(collapse.SIGNAL, collapse.NOISE, least, rests, strict=False):
+        assert [low, p] == pytest.approx(np.sort(np.roots([s + n, -s, 0.1])))
+    assert legend(spots[0]) == ["rests here", "dies from below here"] and len(legend(spots[1])) == 4
+    assert "rests at 0.87, 0.65, 0.5, none if it starts above 0.072, 0.12, 0.25, none." in sentence
 
 
 def test_where_everything_dies_nothing_rests():
@@ -219,7 +223,31 @@ def test_where_everything_dies_nothing_rests():
     assert "rests at none, none, none, none" in sentence and not spots[0].collections
 
 
-# --- the drift
+# --- the theorem
+
+
+@pytest.mark.parametrize("smooth", [3.0, 40.0, (3.0, 12.0, 9.0)])
+def test_the_local_bound_is_drawn_beside_what_happened(smooth):
+    (ax,) = axes(1)
+    smooth = torch.ones(3, 3).double() * torch.tensor(smooth).double()
+    sentence = figures.draw_descent(ax, RUN, smooth)
+    change, bound = (np.stack([line(ax, f"{word}client {k}")[1] for k in (1, 2, 3)], 1) for word in ("", "bound, "))
+    assert np.allclose(change, RUN.trained - RUN.before)
+    assert np.allclose(bound, -(0.2 - smooth * 0.02) * RUN.slopes) and ax.get_yscale() == "symlog"
+    low, high = ax.get_ylim()
+    assert low < change.min() and high > max(bound.max(), 0.5) and len(legend(ax)) == 6
+    said = f"by {change.min():.3g} to {change.max():.3g}, down in {(change < 0).sum()} of 9 (round, client) pairs. "
+    assert said in sentence and f"holds in {(change <= bound).sum()}." in sentence
+    down = bound < 0
+    for words, told, values in (
+        ("a fall in", down, (bound[down], change[down])), ("none in", ~down, (bound[~down],)),
+    ):  # fmt: skip
+        assert (f"It promises {words} {told.sum()}:" in sentence) == bool(told.any())
+        for v in values:
+            assert not told.any() or f"{v.min():.3g} to {v.max():.3g}" in sentence
+    whole = float((RUN.theorem(smooth)).min())
+    assert sentence.endswith(f"Theorem 4.7's bounds are {whole:.3g} or more.")
+    assert f"changes the loss by {float((RUN.swapped - RUN.before).min()):.3g} to" in sentence
 
 
 def test_every_bound_holds_and_is_said():
@@ -228,21 +256,22 @@ def test_every_bound_holds_and_is_said():
     jumps = np.stack([line(left, f"loss of client {k + 1}")[1] for k in range(3)], 1)
     similarity = 0.5 * RUN.cka.abs().numpy()
     assert np.allclose(jumps, similarity)
-    order = ["D15, unit kernels", "D15, kernels", "D15, predictions"]
+    order = ["unit kernels", "kernels", "representations"]
     below = jumps.max(1)
     for words in order:
-        assert (line(left, words)[1] >= below).all()
-        below = line(left, words)[1]
-    trace, d14 = line(left, "trace, largest")[1], line(left, "D14")[1]
+        assert (line(left, f"CKA bound: {words}")[1] >= below).all()
+        below = line(left, f"CKA bound: {words}")[1]
+    trace, bound = line(left, "trace, largest")[1], line(left, "trace bound (step 8)")[1]
     printed, repaired = (line(left, words)[1][0] for words in ("paper, as printed", "paper, $E$ times"))
-    assert (trace <= d14).all() and (d14 <= repaired).all() and repaired == pytest.approx(2 * printed)
+    assert (trace <= bound).all() and (bound <= repaired).all() and repaired == pytest.approx(2 * printed)
     assert np.allclose(trace, 0.5 * RUN.trace.max(1).values.numpy())
-    assert (jumps <= line(left, r"$\mu$")[1][0]).all() and left.get_yscale() == "log"
-    t = jumps.max(1).argmax()
-    links = ", ".join(f"{line(left, words)[1][t]:.3g}" for words in order)
-    assert f"at most {jumps.max():.3g} (round {t + 1}); D15 bounds that by {links}," in sentence
-    assert f"at most {trace.max():.3g}, which D14 bounds by {d14.max():.3g} and the paper by {printed:.3g}" in sentence
-    assert f"{repaired:.3g} with E = 2" in sentence
+    assert (jumps <= line(left, r"$\mu$: trivial")[1][0]).all() and left.get_yscale() == "log"
+    t, up = jumps.max(1).argmax(), int((RUN.cka < 0).sum())
+    links = ", ".join(f"{line(left, f'CKA bound: {words}')[1][t]:.3g} ({words})" for words in order)
+    assert f"at most {jumps.max():.3g} (round {t + 1}; there the CKA bounds are {links}, the trivial one" in sentence
+    assert f"goes up in {up} of 9." in sentence
+    assert f"at most {trace.max():.3g}; the trace bound is at most {bound.max():.3g}, the paper's" in sentence
+    assert f"{printed:.3g} as printed, {repaired:.3g} with E = 2" in sentence
     for k in range(3):
         path, trained, swapped = right.lines[3 * k : 3 * k + 3]
         assert len(path.get_xdata()) == 9 and path.get_ydata()[0] == RUN.before[0, k]
@@ -252,26 +281,6 @@ def test_every_bound_holds_and_is_said():
         for points in (trained, swapped):
             at = dict(zip(path.get_xdata().tolist(), path.get_ydata().tolist(), strict=False))
             assert all(round(x, 3) in {round(v, 3) for v in at} for x in points.get_xdata().tolist())
-
-
-# --- step sizes
-
-
-def test_steps_obey_the_lemma():
-    (ax,) = axes(1)
-    sentence = figures.draw_step_sizes(ax, (0.0, 4.0))
-    calm, x = line(ax, r"$\sigma^2$ = 0")[1], line(ax, r"$\sigma^2$ = 0")[0]
-    assert np.allclose(calm, (1 - 2 * x) ** 2 - 1, atol=1e-12)  # all curvatures are 2
-    noisy = line(ax, r"$\sigma^2$ = 4")[1]
-    extra = noisy - calm  # L1 eta^2 sigma^2 / 2, over f
-    start = np.mean(4 * x**2 / extra)
-    assert np.allclose(extra * start / (4 * x**2), 1, atol=0.06)
-    edges = [float(one.get_xdata()[0]) for one in ax.lines if one.get_marker() == "x"]
-    assert edges[0] == pytest.approx(1) and edges[1] == pytest.approx(4 * start / (4 * start + 4), rel=0.01)
-    assert f"{edges[1]:.3g} (sigma^2 = 4); 2 / L1 = 1." in sentence and len(legend(ax)) == 3
-    lemma = ax.lines[-4]
-    x, uneven = line(ax, "curvatures differ")
-    assert (uneven < np.interp(x, lemma.get_xdata(), lemma.get_ydata()) + 1e-12).all()
 
 
 # --- nonsense
@@ -301,9 +310,10 @@ NAN = math.nan
         (lambda a: figures.draw_collapse([a] * 3, 0.1, math.inf), "time"),
         (lambda a: figures.draw_drift([a, a], None), "run"),
         (lambda a: figures.draw_drift(a, RUN), "axes"),
-        (lambda a: figures.draw_step_sizes(None), "axes"),
-        (lambda a: figures.draw_step_sizes(a, None), "variances"),
-        (lambda a: figures.draw_step_sizes(a, [-1.0]), "variance"),
+        (lambda a: figures.draw_descent(None, RUN, RUN.slopes), "axes"),
+        (lambda a: figures.draw_descent(a, None, RUN.slopes), "run"),
+        (lambda a: figures.draw_descent(a, RUN, None), "smoothness"),
+        (lambda a: figures.draw_descent(a, RUN, -RUN.slopes), "smoothness"),
     ],
 )  # fmt: skip
 def test_nonsense_is_named(call, name):

@@ -408,6 +408,14 @@ def test_hsic_1_is_the_mean_over_quadruples_of_rows():
     assert spectrum.all_subsets(9).whole == pytest.approx(math.fsum(total) / len(total), abs=1e-12)
 
 
+@SEEDS
+@pytest.mark.parametrize("unbiased", [False, True])
+def test_hsic_written_out_is_the_packages(seed, unbiased):
+    k, m = (cka.gram(a) for a in theory.representations((3, 40), 12, seed))
+    found = spectrum.hsic_written_out(k, m, unbiased)
+    assert abs(float(found)) > 0.01 and float(found) == pytest.approx(float(cka.hsic(k, m, unbiased)), rel=1e-10)
+
+
 def _orders(chosen):
     return [order for order in product(chosen, repeat=4) if len(set(order)) == 4]
 

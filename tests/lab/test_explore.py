@@ -1,7 +1,7 @@
 import pytest
 
 from fedbook.lab import explore as module
-from fedbook.lab.controls import choice, slider, switch
+from fedbook.lab.controls import choice, log_slider, slider, switch
 from fedbook.lab.explore import RedrawError, explore, redraw_table
 
 
@@ -111,6 +111,22 @@ def test_live_nothing_is_swept_and_a_change_redraws_once(live):
     reset.click()
     assert explorer.values == {"k": 5, "split": "iid", "noisy": False}
     assert explorer.image.value == before
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.0, 300.0), (0.1, 5000.0), (0.01, 1.0), (3e-5, 7e2)])
+def test_at_its_ends_a_browsers_log_slider_means_the_ends(live, low, high):
+    """A browser computes 10 ** min itself, and the slider's ends have slack: draw gets low and high, not beyond."""
+    seen = []
+
+    def draws(ax, *, x):
+        seen.append(x)
+        return f"{x}"
+
+    explorer = explore(draws, x=log_slider("x", low, high, low * 2))
+    control = explorer.controls["x"]
+    for exponent in (control.min, control.max):
+        control.value = 10.0**exponent
+    assert seen[1:] == [low, high] and explorer.values == {"x": high}
 
 
 def test_the_sentence_is_escaped(live):
