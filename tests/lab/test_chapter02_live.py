@@ -1,16 +1,15 @@
 """Chapter 2's live panel is the algorithm; a stored cell runs again to the same numbers."""
 
-import asyncio
 from itertools import islice
 
 import pytest
-from matplotlib.figure import Figure
 
 from fedbook.experiment import compare, plan
 from fedbook.lab import chapter02_live as live
 from fedbook.lab.controls import choice, slider
 from fedbook.lab.runner import RunPanel, run_panel
 from fedbook.papers.hetero_ssfl import PAPER
+from tests.lab.checks import run_and_stop, run_to_the_end
 
 TINY = {"rounds": 2, "local_epochs": 1, "train_samples": 90, "test_samples": 30, "alignment_samples": 20,
         "alignment_batch": 10, "clients": 3, "classes_per_client": 4, "architectures": "mlp:8,mlp:6"}  # fmt: skip
@@ -25,11 +24,6 @@ def small(monkeypatch):
     ))  # fmt: skip
     monkeypatch.setattr(live, "ROUNDS", 3)
     return live.LiveRuns({"hetero-ssfl": 0.1})
-
-
-@pytest.fixture
-def axes():
-    return Figure().subplots(1, 2)
 
 
 def controls(**values):
@@ -89,18 +83,8 @@ def test_live_panel_headless(monkeypatch, small, values):
 
 def test_live_panel_runs_and_stops(small):
     panel = RunPanel(small.start, small.draw, 3, "digits", (1, 2), None, controls())
-
-    async def watch():
-        panel.run()
-        while len(panel.history) < 1:
-            await asyncio.sleep(0.001)
-        panel.stop_button.click()
-        await panel.task
-
-    asyncio.run(watch())
-    assert 1 <= len(panel.history) < 3 and "stopped" in panel.status.value
-    panel.run()
-    assert len(panel.history) == 3 and "done" in panel.status.value
+    run_and_stop(panel, 1)
+    run_to_the_end(panel)
 
 
 def test_full_size_panel_starts():

@@ -45,11 +45,6 @@ PIXELS = cell("raw-pixels", [[0.9], [0.9], [0.9]], up=0, sent=(0,))
 MADE = table(PIXELS, BYOL, LOCAL, OWN)
 
 
-@pytest.fixture
-def ax():
-    return Figure().subplots()
-
-
 def labels(axis):
     return [t.get_text() for t in axis.get_ticklabels()]
 
