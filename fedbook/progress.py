@@ -36,10 +36,10 @@ def progress(
     total = None if total is None else integer("total", total, 0)
     if flag("quiet", quiet) or headless():
         return iter(iterable)
-    if _in_notebook():
-        from tqdm.auto import tqdm
+    if _in_notebook():  # a bar of text: a widget that the notebook stores is an error message when it is opened again
+        from tqdm import tqdm
 
-        return iter(tqdm(iterable, total=total, desc=label, leave=False))
+        return iter(tqdm(iterable, total=total, desc=label, file=sys.stdout, leave=False))
     if sys.stderr is not None and sys.stderr.isatty():
         from tqdm import tqdm
 

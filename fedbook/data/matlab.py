@@ -20,9 +20,8 @@ from typing import BinaryIO, Protocol
 
 import numpy as np
 
-from fedbook import arguments
 from fedbook.data.errors import BrokenFile
-from fedbook.data.npz import Expected
+from fedbook.data.expected import Expected, checked
 
 HEADER = 128
 CHUNK = 2**16
@@ -39,7 +38,7 @@ def read_mat(path: str | Path, expected: Mapping[str, Expected]) -> dict[str, np
     Raises: BrokenFile (a ``ValueError``; names the file and what is wrong), FileNotFoundError; TypeError, ValueError
     (an argument).
     """
-    path, expected = Path(path), _checked(expected)
+    path, expected = Path(path), checked(expected, CLASSES.values())
     # zlib packs what it cannot make smaller into 0.03 percent more
     limit = HEADER + sum(array.bytes + array.bytes // 1_000 + OVERHEAD for array in expected.values())
     size = path.stat().st_size
@@ -213,15 +212,3 @@ class Unpacked:
     def ends(self) -> bool:
         """Whether everything was read, zlib's checksum agrees and no bytes follow. Raises: zlib.error."""
         return not self.read(1) and self._zlib.eof and not self._zlib.unused_data and not self._left
-
-
-def _checked(expected: Mapping[str, Expected]) -> dict[str, Expected]:
-    allowed = "a dictionary: name of an array -> Expected(shape, kinds)"
-    if not isinstance(expected, Mapping) or not expected:
-        raise arguments.wrong(TypeError, "expected", expected, allowed)
-    for name, array in expected.items():
-        if not isinstance(name, str) or not isinstance(array, Expected):
-            raise arguments.wrong(TypeError, "expected", expected, allowed)
-        for kind in array.kinds:
-            arguments.one_of(f"expected[{name!r}].kinds", kind, sorted(CLASSES.values()))
-    return dict(expected)

@@ -18,13 +18,14 @@ import struct
 import zipfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import numpy as np
 
 from fedbook import arguments
 from fedbook.data.archive import DAMAGE
 from fedbook.data.errors import BrokenFile
+from fedbook.data.expected import Expected, checked
 
 CHUNK = 2**20
 HEADER = 2**14  # the most bytes of a header; an honest one has 128
@@ -32,34 +33,6 @@ OVERHEAD = 2**16  # bytes of a member's entry in the zip, far more than an hones
 TEXT = re.compile(
     rb"\{'descr': '([^']{1,20})', 'fortran_order': (True|False), 'shape': \(((?:\d{1,15},? ?){0,8})\), ?\} *\n"
 )
-
-
-class Expected(NamedTuple):
-    """What an array has to be. ``shape``: the size of each axis, or the ``range`` of sizes allowed there.
-
-    ``kinds``: the types allowed, as a header spells them (``"|u1"``: unsigned bytes).
-    """
-
-    shape: tuple[int | range, ...]
-    kinds: tuple[str, ...] = ("|u1",)
-
-    @property
-    def bytes(self) -> int:
-        """The most bytes that the array's content takes."""
-        most = math.prod(size[-1] if isinstance(size, range) else size for size in self.shape)
-        return most * max(np.dtype(kind).itemsize for kind in self.kinds)
-
-    def fits(self, shape: tuple[int, ...]) -> bool:
-        """Whether an array may have this shape."""
-        if len(shape) != len(self.shape):
-            return False
-        pairs = zip(shape, self.shape, strict=True)
-        return all(size in (allowed if isinstance(allowed, range) else (allowed,)) for size, allowed in pairs)
-
-    def shape_text(self) -> str:
-        """The shape for people: ``[1 to 9, 28, 28]``."""
-        sizes = (f"{s[0]} to {s[-1]}" if isinstance(s, range) else str(s) for s in self.shape)
-        return f"[{', '.join(sizes)}]"
 
 
 def read_npz(
@@ -72,7 +45,7 @@ def read_npz(
     (an argument).
     """
     path = Path(path)
-    expected = _checked(expected)
+    expected = checked(expected)
     wanted = list(expected) if wanted is None else _subset(wanted, expected)
     limit = sum(array.bytes + HEADER + OVERHEAD for array in expected.values())
     size = path.stat().st_size
@@ -147,21 +120,6 @@ def _header(path: Path, name: str, stream: BinaryIO) -> tuple[str, bool, tuple[i
         raise BrokenFile(path, f"refused: the header of {name} is {text[:80]!r}, not that of a plain array")
     kind, order, sizes = match.groups()
     return kind.decode("latin1"), order == b"True", tuple(int(size) for size in re.findall(rb"\d+", sizes))
-
-
-def _checked(expected: Mapping[str, Expected]) -> dict[str, Expected]:
-    allowed = "a dictionary: name of an array -> Expected(shape, kinds)"
-    if not isinstance(expected, Mapping) or not expected:
-        raise arguments.wrong(TypeError, "expected", expected, allowed)
-    for name, array in expected.items():
-        if not isinstance(name, str) or not isinstance(array, Expected):
-            raise arguments.wrong(TypeError, "expected", expected, allowed)
-        for size in array.shape:
-            if not isinstance(size, range) or not size:
-                arguments.integer(f"expected[{name!r}].shape", size, 0)
-        if not array.kinds or any(np.dtype(kind).kind not in "biuf" for kind in array.kinds):
-            raise arguments.wrong(ValueError, f"expected[{name!r}].kinds", array.kinds, "types of plain numbers")
-    return dict(expected)
 
 
 def _subset(wanted: Collection[str], expected: Mapping[str, Expected]) -> list[str]:

@@ -177,9 +177,7 @@ class LiveRuns:
         right.set(xlim=(0, ROUNDS), ylim=(-0.05, 1.05), xlabel="round $t$", ylabel=OURS.label("alignment_test"))
         right.legend(loc="upper left", bbox_to_anchor=(0.0, -0.2), borderaxespad=0.0)
         before = "; ".join(f"{name}: {_judged(steps)}" for name, steps in earlier.items())
-        return f"Round {history[-1][0]} of {ROUNDS}, {words}: {_judged(history)}." + (
-            f" Before: {before}." if before else ""
-        )
+        return f"Round {history[-1][0]}, {words}: {_judged(history)}." + (f" Before: {before}." if before else "")
 
 
 def _judged(steps: Sequence[tuple[int, Step]]) -> str:

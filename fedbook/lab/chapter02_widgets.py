@@ -172,7 +172,7 @@ def set_drawer(table: Table | None = None, metric: str = "probe_few", source: st
                       **(series(i) | {"markevery": (i, 9), "linewidth": 1.2}))  # fmt: skip
         for name, marker in (("up", 6), ("down", 7)):
             left.plot([images], [getattr(at, name)], marker=marker, markersize=8, color="black", linestyle="",
-                      zorder=5, label=f"sent {name}")  # fmt: skip
+                      zorder=5, clip_on=False, label=f"sent {name}")  # fmt: skip
         left.axvline(images, color="#999999", linestyle=":", marker="", linewidth=1.0)
         left.set_xlim(10, 10_000)
         plain_log(left.xaxis)
@@ -184,7 +184,7 @@ def set_drawer(table: Table | None = None, metric: str = "probe_few", source: st
         told = (
             f"L = {images:,}, d = {width}, N = {clients}: {IN_BYTES(at.up)} up ({_kind(at, 'up')}) and "
             f"{IN_BYTES(at.down)} down ({_kind(at, 'down')}) a client and round; weights of {architecture} are "
-            f"{IN_BYTES(at.weights)} each way, {2 * at.weights / (at.up + at.down):.3g} times as much in all; the "
+            f"{IN_BYTES(at.weights)} each way, {_times(2 * at.weights / (at.up + at.down))} as much in all; the "
             f"images themselves {IN_BYTES(at.once)}, once."
         )
         return told + (_draw_accuracy(spots[1], images) if points else "")
@@ -211,6 +211,10 @@ def set_drawer(table: Table | None = None, metric: str = "probe_few", source: st
 
 def _bar(one: Interval) -> list[list[float]]:
     return halves(one) or [[0.0], [0.0]]
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f} times" if ratio >= 100 else f"{ratio:.3g} times"
 
 
 def _kind(at: Exchanged, way: str) -> str:

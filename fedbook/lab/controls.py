@@ -95,7 +95,7 @@ def log_slider(label: str, minimum: float, maximum: float, value: float, per_dec
         # A little slack: log10 of an end may round inwards and the widget would refuse its own end.
         ends = {"min": math.log10(low) - 1e-12, "max": math.log10(high) + 1e-12, "step": 1 / per_decade}
         return ipywidgets.FloatLogSlider(
-            value=start, base=10, continuous_update=False, readout_format=".3g", **ends, **looks
+            value=start, base=10, continuous_update=False, readout_format=".3r", **ends, **looks
         )
 
     def snap(v: float) -> float:

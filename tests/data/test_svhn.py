@@ -15,10 +15,10 @@ from scipy.io import loadmat, savemat
 from fedbook import data
 from fedbook.data import house_numbers, matlab
 from fedbook.data.errors import BrokenFile, DataNotFound, FetchFailed
+from fedbook.data.expected import Expected
 from fedbook.data.fetch import fetch, verify
 from fedbook.data.house_numbers import read_svhn
 from fedbook.data.matlab import read_mat
-from fedbook.data.npz import Expected
 from fedbook.data.sources import SOURCES, SVHN
 
 COUNTS = {"train": 23, "test": 11}

@@ -1,12 +1,16 @@
-"""Kernels for the lab's tests: one headless, one live, each started once for all tests that need it."""
+"""For the lab's tests: empty axes, and kernels, one headless, one live, each started once for all that need it."""
 
 from __future__ import annotations
 
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from matplotlib.figure import Figure
+
+pytest.register_assert_rewrite("tests.lab.checks")
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -84,3 +88,24 @@ def live_kernel():
     kernel = Kernel(headless=False)
     yield kernel
     kernel.close()
+
+
+@pytest.fixture
+def ax():
+    return Figure().subplots()
+
+
+@pytest.fixture
+def axes():
+    return Figure().subplots(1, 2)
+
+
+@pytest.fixture
+def three():
+    return Figure().subplots(1, 3)
+
+
+@pytest.fixture
+def own_time(monkeypatch):
+    """Redraws are timed by the time of this process: a busy machine must not make them look slow."""
+    monkeypatch.setattr("fedbook.lab.explore.time", SimpleNamespace(perf_counter=time.process_time))

@@ -11,11 +11,6 @@ from fedbook import privacy
 from fedbook.lab.chapter00_privacy import draw_epsilon, draw_two_outputs
 
 
-@pytest.fixture
-def ax():
-    return Figure().subplots()
-
-
 @pytest.mark.parametrize("z", [0.3, 1.0, 20.0])
 @pytest.mark.parametrize("releases", [1, 7, 1000])
 def test_two_outputs(ax, z, releases):

@@ -1,4 +1,4 @@
-"""Chapter 1's exercises: solutions pass, every usual mistake gets its own verdict, nonsense gets a message."""
+"""Chapter 1's exercises: what is right by their checkers is right by the package, whichever way it was found."""
 
 import math
 
@@ -6,56 +6,25 @@ import pytest
 import torch
 
 from fedbook.lab import chapter01
-from fedbook.lab.exercises import EXERCISES, check
+from fedbook.lab.exercises import check
 from fedbook.learning.contrast import bank_objective, norm_clip, spectral_loss
 from fedbook.privacy.correlation import matrix_epsilon
 from fedbook.privacy.gaussian import gaussian_delta
 from fedbook.randomness import normal, stream
+from tests.lab.checks import says_wrong
 
 IDS = ["01-1", "01-2", "01-3", "01-4"]
 
 
-def test_the_exercises_are_there():
-    assert sorted(i for i in EXERCISES if i.startswith("01-")) == IDS
-    assert all(len(EXERCISES[i].hints) >= 2 and len(EXERCISES[i].wrong_answers) >= 5 for i in IDS)
-    assert len(chapter01.ERRATA) > chapter01.TOLD and "statement" in chapter01.errata_table(0)
-
-
-@pytest.mark.parametrize("id", IDS)
-def test_solutions_pass_and_usual_mistakes_get_their_own_hint(id):
-    one = EXERCISES[id]
-    verdict = check(id, one.solution)
-    assert verdict.status == "right", str(verdict)
-    hints = []
-    for known in one.wrong_answers:
-        verdict = check(id, known.answer)
-        assert verdict.status == "wrong" and known.phrase in verdict.problem, str(verdict)
-        assert verdict.hint == known.hint, (known.name, str(verdict))
-        hints.append(verdict.hint)
-    told = [h for h in hints if h]
-    assert len(set(told)) == len(told) >= 3
-
-
-def _raises(*a):
-    raise ZeroDivisionError("no")
-
-
 @pytest.mark.parametrize("id", IDS)
 def test_nonsense_gets_a_message(id):
-    for answer in (..., None, lambda *a: ..., lambda *a: None):
-        assert check(id, answer).status == "not attempted"
-    for answer in ("x", math.nan, [], {}, 3, object(), lambda *a: {}, lambda *a: "x", lambda: 1, [math.nan] * 3,
-                   [math.inf] * 3, ["a", "b", "c"], [True] * 3, torch.full((3,), math.nan), torch.zeros(2, 2),
-                   lambda *a: torch.full((3, 3), math.nan), lambda *a: torch.tensor(1 + 1j), lambda *a: math.nan,
-                   lambda *a: math.inf, lambda *a: True, lambda *a: a and None, lambda *a: 10**400, _raises,
-                   {"alpha_first": "a", "alpha_last": 0.1, "kappa": 0.1},
+    for answer in ({"alpha_first": "a", "alpha_last": 0.1, "kappa": 0.1},
                    {"alpha_first": math.nan, "alpha_last": 0.1, "kappa": 0.1},
                    {"alpha_first": 1.0, "alpha_last": -0.1, "kappa": 0.1},
                    {"alpha_first": 1.0, "alpha_last": 0.1, "kappa": torch.ones(3)},
                    {"alpha_first": 1e-300, "alpha_last": 1e-300, "kappa": 1.0},
                    {"alpha_first": 1.0, "alpha_last": 0.1, "kappa": 10**400}):  # fmt: skip
-        verdict = check(id, answer)
-        assert verdict.status == "wrong" and len(verdict.problem) > 10, (answer, str(verdict))
+        says_wrong(id, answer)
 
 
 def test_the_two_clients_are_the_packages():

@@ -1,44 +1,19 @@
 """Chapter 1's figures of theory: what is measured agrees with the package, sentences say the numbers that are drawn."""
 
 import math
-import re
 
 import numpy as np
 import pytest
 import torch
-from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
 
 from fedbook.lab import chapter01_descent as descent
 from fedbook.lab import chapter01_figures as figures
 from fedbook.lab import chapter01_floor as floor
+from tests.lab.checks import looks, numbers
 
 PROBLEM = descent.digits_problem(20)
 RUNS = figures.descents(PROBLEM, 20)
 THETA = RUNS["FedSC"].theta
-
-
-@pytest.fixture
-def ax():
-    return Figure().subplots()
-
-
-@pytest.fixture
-def axes():
-    return Figure().subplots(1, 2)
-
-
-@pytest.fixture
-def three():
-    return Figure().subplots(1, 3)
-
-
-def numbers(text):
-    return [float(v) for v in re.findall(r"-?\d+\.?\d*(?:e[+-]?\d+)?", text)]
-
-
-def looks(lines):
-    return {(to_hex(line.get_color()), line.get_marker(), line.get_linestyle()) for line in lines}
 
 
 # --- descents

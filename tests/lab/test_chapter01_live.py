@@ -1,13 +1,11 @@
 """Chapter 1's live panel is the algorithm, and the costs are what the wire and the clock say."""
 
-import asyncio
 import math
 import time
 from itertools import islice
 from types import SimpleNamespace
 
 import pytest
-from matplotlib.figure import Figure
 
 from fedbook.experiment import plan
 from fedbook.lab import chapter01_live as live
@@ -16,6 +14,7 @@ from fedbook.lab.controls import choice, slider
 from fedbook.lab.runner import RunPanel, run_panel
 from fedbook.papers.fedsc import PAPER, run_on
 from fedbook.privacy.correlation import matrix_epsilon
+from tests.lab.checks import run_and_stop, run_to_the_end
 
 LIVE = {"method": "fedsc", "coefficient": "schedule", "local_epochs": 1, "sigma": 0.0}
 
@@ -28,11 +27,6 @@ def controls(**values):
         "local_epochs": slider("E  local epochs", 1, 10, 1, chosen["local_epochs"]),
         "sigma": choice("σ  noise", live.SIGMAS, chosen["sigma"]),
     }
-
-
-@pytest.fixture
-def axes():
-    return Figure().subplots(1, 2)
 
 
 # --- the panel
@@ -111,20 +105,10 @@ def test_live_panel_runs_and_stops(monkeypatch):
     monkeypatch.setattr(live, "ROUNDS", 8)
     runs = live.LiveRuns()
     panel = RunPanel(runs.start, runs.draw, live.ROUNDS, "FedSC", (1, 2), None, controls(method="fedavg-sc"))
-
-    async def watch():
-        panel.run()
-        while len(panel.history) < 3:
-            await asyncio.sleep(0.001)
-        panel.stop_button.click()
-        await panel.task
-
-    asyncio.run(watch())
-    assert 3 <= len(panel.history) < live.ROUNDS and "stopped" in panel.status.value and not panel.running
+    run_and_stop(panel, 3)
     panel.controls["local_epochs"].value = 2
-    panel.run()  # without an event loop: to the end
-    assert len(panel.history) == live.ROUNDS and "done" in panel.status.value and len(runs.curves) == 2
-    assert "Before, at their last" in panel.sentence and bytes(panel.image.value[:4]) == b"\x89PNG"
+    run_to_the_end(panel)
+    assert len(runs.curves) == 2 and "Before, at their last" in panel.sentence
 
 
 # --- what the exchange costs

@@ -42,11 +42,6 @@ RANDOM = cell("random-encoder", [[0.3], [0.4], [0.5]], rounds=(10,))
 MADE = table(RANDOM, FEDAVG, PIXELS, FEDSC)
 
 
-@pytest.fixture
-def ax():
-    return Figure().subplots()
-
-
 def row(text, first):
     return next(line for line in text.splitlines() if line.startswith(first))
 

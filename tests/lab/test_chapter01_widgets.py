@@ -1,14 +1,10 @@
 """Chapter 1's widgets: what they draw and say is computed here again; every control goes to both ends."""
 
 import math
-import re
-import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from matplotlib.figure import Figure
 from torch.func import grad
 
 from fedbook.experiment import plan
@@ -23,6 +19,7 @@ from fedbook.learning.contrast import bank_objective, correlation, spectral_loss
 from fedbook.papers.fedsc import PAPER
 from fedbook.privacy.correlation import matrix_epsilon, matrix_sigma
 from fedbook.randomness import normal, stream
+from tests.lab.checks import drawn, numbers
 
 PAIR = {"alpha": "q", "share": 0.5, "local_steps": 5, "similarity": 0.8}
 NOISE = {"epsilon": 3.0, "size": 5000.0, "uploads": 50.0, "width": 8}
@@ -36,24 +33,6 @@ def psd(width, seed=0):
 
 MATRICES = {width: psd(width) for width in (8, 64)}
 DRAW = widgets.noise_drawer(MATRICES)
-
-
-@pytest.fixture
-def axes():
-    return Figure().subplots(1, 2)
-
-
-@pytest.fixture
-def three():
-    return Figure().subplots(1, 3)
-
-
-def drawn(ax):
-    return {line.get_label(): line.get_xydata() for line in ax.lines}
-
-
-def numbers(text, pattern):
-    return [float(v.rstrip(".,;:)")) for v in re.search(pattern, text).groups()]
 
 
 # --- two clients
@@ -270,14 +249,12 @@ def test_spectrum_picture(axes, recorded):
 # --- every corner of every control
 
 
-def test_sweeps(monkeypatch, recorded):
-    # the time of this process: a busy machine must not make a redraw look slow
-    monkeypatch.setattr("fedbook.lab.explore.time", SimpleNamespace(perf_counter=time.process_time))
+def test_sweeps(own_time, recorded):
     pair = Explorer(
         two.draw_two_clients, (1, 2, (9.5, 4.2)), None,
         {"alpha": choice("α  own contrast", ALPHAS, "q"), "share": slider("q₁  share of client 1", 0.1, 0.9, 0.05, 0.5),
          "local_steps": slider("E  local steps", 1, 25, 1, 5),
-         "similarity": slider("cos  similarity of the classes", 0.0, 1.0, 0.05, 0.8)}, None,
+         "similarity": slider("cos  similarity", 0.0, 1.0, 0.05, 0.8)}, None,
     )  # fmt: skip
     noise = Explorer(
         DRAW, (1, 3, (10.0, 3.4)), None,

@@ -1,5 +1,6 @@
 """Chapter 2's clouds and pictures: what they draw and say is computed here again, with NumPy."""
 
+import itertools
 import math
 import re
 
@@ -200,9 +201,8 @@ def test_embedding_is_drawn():
         values = np.linalg.eigvalsh(np.cov(a.numpy().T).reshape(a.shape[1], -1))[::-1]
         shares.append(values[:2].sum() / values.sum())
     assert [int(v) / 100 for v in re.findall(r"(\d+)%", sentence)] == pytest.approx(shares, abs=6e-3)
-    first = REPRESENTATIONS["client 5"]
-    right = [cka(first, a) for label, a in REPRESENTATIONS.items() if label != "client 5"]
-    assert numbers(sentence.split("CKA with client 5:")[1]) == pytest.approx(right, abs=6e-3)
+    right = [cka(a, b) for a, b in itertools.combinations(REPRESENTATIONS.values(), 2)]
+    assert numbers(sentence.split("CKA of two clients:")[1]) == pytest.approx(right, abs=6e-3)
     legend = spots[2].get_legend()
     assert [t.get_text() for t in legend.get_texts()] == [str(c) for c in range(9)]
 
@@ -210,7 +210,12 @@ def test_embedding_is_drawn():
 def test_one_client_and_constant_ones_are_drawn():
     made = {"constant": torch.ones(5, 3), "wide": normal((5, 40), stream(0, "wide"))}
     sentence = clouds.draw_embedding(axes(2), made, [0, 1, 0, 1, 1])
-    assert "constant 0%" in sentence and "CKA with constant: wide 0.00." in sentence
+    assert "constant 0%" in sentence and sentence.endswith("CKA of two clients: 0.00.")
+    kinds = {f"{kind}: {i}": normal((5, 3), stream(i, kind)) for kind in ("alone", "aligned") for i in (1, 2, 3)}
+    told = clouds.draw_embedding(axes(6), kinds, [0, 1, 0, 1, 1]).split("two clients: ")[1]
+    for kind, part in zip(("alone", "aligned"), told.split("; "), strict=True):  # 1 and 2, 1 and 3, 2 and 3 of each
+        pairs = itertools.combinations([a for name, a in kinds.items() if name.startswith(kind)], 2)
+        assert part.startswith(f"{kind} ") and numbers(part) == pytest.approx([cka(a, b) for a, b in pairs], abs=6e-3)
     assert "CKA" not in clouds.draw_embedding(axes(1), {"wide": made["wide"]}, [0, 1, 0, 1, 1])
 
 

@@ -1,7 +1,6 @@
 """Chapter 2's figures of theory: what is drawn agrees with definitions computed here, sentences say what is drawn."""
 
 import math
-import re
 from functools import cache
 
 import numpy as np
@@ -15,6 +14,7 @@ from fedbook.lab import chapter02_collapse as collapse
 from fedbook.lab import chapter02_drift as drift
 from fedbook.lab import chapter02_figures as figures
 from fedbook.papers.hetero_ssfl import run_on
+from tests.lab.checks import numbers
 
 RUN = drift.run(drift.digits_problem(20, 20), rounds=3, steps=2)
 
@@ -35,10 +35,6 @@ def found():
 
 def axes(count):
     return Figure().subplots(1, count, squeeze=False)[0]
-
-
-def numbers(text):
-    return [float(v) for v in re.findall(r"-?\d+\.?\d*(?:e[+-]?\d+)?", text)]
 
 
 def legend(ax):

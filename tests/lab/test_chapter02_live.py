@@ -1,16 +1,15 @@
 """Chapter 2's live panel is the algorithm; a stored cell runs again to the same numbers."""
 
-import asyncio
 from itertools import islice
 
 import pytest
-from matplotlib.figure import Figure
 
 from fedbook.experiment import compare, plan
 from fedbook.lab import chapter02_live as live
 from fedbook.lab.controls import choice, slider
 from fedbook.lab.runner import RunPanel, run_panel
 from fedbook.papers.hetero_ssfl import PAPER
+from tests.lab.checks import run_and_stop, run_to_the_end
 
 TINY = {"rounds": 2, "local_epochs": 1, "train_samples": 90, "test_samples": 30, "alignment_samples": 20,
         "alignment_batch": 10, "clients": 3, "classes_per_client": 4, "architectures": "mlp:8,mlp:6"}  # fmt: skip
@@ -25,11 +24,6 @@ def small(monkeypatch):
     ))  # fmt: skip
     monkeypatch.setattr(live, "ROUNDS", 3)
     return live.LiveRuns({"hetero-ssfl": 0.1})
-
-
-@pytest.fixture
-def axes():
-    return Figure().subplots(1, 2)
 
 
 def controls(**values):
@@ -68,9 +62,7 @@ def test_live_runs_remember_those_before(monkeypatch, small, axes):
     assert axes[0].lines[0].get_ydata() == pytest.approx(
         [100 * metrics[0]["random_probe_few"], *(100 * m["probe_few"] for m in metrics)]
     )
-    assert (
-        sentence.startswith("After 1 rounds of FedBYOL, E = 1, cnn_m: ") and "Before, at their last: local" in sentence
-    )
+    assert sentence.startswith("Round 1, FedBYOL, E = 1, cnn_m: after round 1 ") and "Before: local" in sentence
     assert "CKA 1.00" in sentence
     monkeypatch.setattr(live, "REMEMBERED", 1)
     for epochs in (2, 3):
@@ -84,23 +76,13 @@ def test_live_panel_headless(monkeypatch, small, values):
     panel = run_panel(
         small.start, small.draw, total=3, label="on digits", axes=(1, 2, (10.0, 4.0)), **controls(**values)
     )
-    assert panel.sentence.startswith("After 2 rounds of ")
+    assert panel.sentence.startswith("Round 2, ") and ": after round 1 " in panel.sentence
 
 
 def test_live_panel_runs_and_stops(small):
     panel = RunPanel(small.start, small.draw, 3, "digits", (1, 2), None, controls())
-
-    async def watch():
-        panel.run()
-        while len(panel.history) < 1:
-            await asyncio.sleep(0.001)
-        panel.stop_button.click()
-        await panel.task
-
-    asyncio.run(watch())
-    assert 1 <= len(panel.history) < 3 and "stopped" in panel.status.value
-    panel.run()
-    assert len(panel.history) == 3 and "done" in panel.status.value
+    run_and_stop(panel, 1)
+    run_to_the_end(panel)
 
 
 def test_full_size_panel_starts():
@@ -121,7 +103,8 @@ def test_outcomes_are_the_runs():
     last = runs["alone"].history[-1].metrics
     text = live.outcome_table(runs)
     mean = 100 * sum(last["probe_few"]) / 2
-    assert f"{mean:.4g} [" in text.splitlines()[1] and "(one value, no interval)" in text.splitlines()[2]
+    both = ", ".join(f"{100 * v:.1f}" for v in last["probe_few"])
+    assert f"{mean:.1f} ({both})" in text.splitlines()[1] and "%" not in text
     assert text.splitlines()[2].rstrip().endswith("-")
 
 

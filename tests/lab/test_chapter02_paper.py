@@ -1,6 +1,7 @@
 """The paper's tables: they carry the paper's own marks, and what is read off them is right."""
 
 import math
+import re
 
 import pytest
 
@@ -133,8 +134,19 @@ def test_tables_3_and_4_beside_ours():
     assert " ".join(lines[3].split()).endswith("43.30 ± 1.90 (1) 60.00 ± 2.00 (1) 50.00 ± 1.00 (1)")
     assert " ".join(lines[4].split()) == "local-ssl 40.00 ± 0.00"
     assert len(paper.scale_table({}).splitlines()) == 4
-    lines = paper.architecture_table({"cnn": 0.5, "mlp": 0.6}, {"mlp": 0.55, "cnn": 0.7}).splitlines()
-    assert [line.split()[-1] for line in lines[1:]] == ["+13.5", "+15.9", "+20.0", "-5.0"]
+    lines = paper.architecture_table({"cnn": 0.5, "mlp": 0.6}, {"mlp": 0.55, "cnn": 0.7}, {"mlp": 0.4}).splitlines()
+    assert [line.split()[-2] for line in lines[1:]] == ["+13.5", "+15.9", "+20.0", "-5.0"]
+    assert [line.split()[-1] for line in lines[1:]] == ["-", "-", "-", "40.0"]
+
+
+def test_all_columns_of_tables_1_and_2():
+    lines = paper.published_table().splitlines()
+    heads = ["CIFAR-10", "CIFAR-100", "Tiny-ImageNet", "CIFAR-10 iid", "CIFAR-100 iid"]
+    assert re.split(r"  +", lines[0].strip())[1:] == heads and all(len(line) <= 110 for line in lines)
+    own = next(line for line in lines if line.startswith("Hetero-SSFL"))
+    numbers = [f"{v[0]:.2f} ± {v[1]:.2f} (1)" for table in (paper.TABLE_1, paper.TABLE_2)
+               for v in table["hetero-ssfl"].values()]  # fmt: skip
+    assert re.split(r"  +", own)[1:] == numbers
 
 
 @pytest.mark.parametrize("value", [None, "x", -1, math.nan, math.inf, 2.5, [], {1.5: 2}])

@@ -45,11 +45,6 @@ PIXELS = cell("raw-pixels", [[0.9], [0.9], [0.9]], up=0, sent=(0,))
 MADE = table(PIXELS, BYOL, LOCAL, OWN)
 
 
-@pytest.fixture
-def ax():
-    return Figure().subplots()
-
-
 def labels(axis):
     return [t.get_text() for t in axis.get_ticklabels()]
 
@@ -124,7 +119,7 @@ def test_values_of_a_setting_rise():
     assert list(stored.by_setting("mu", made)["hetero-ssfl"]) == [0.0, 0.5, 8.0]
     axes = Figure().subplots(1, 3)
     sentence = stored.draw_mu(axes, made)
-    assert "probe_few: Hetero-SSFL 60.0 at 0, 70.0 at 0.5, 40.0 at 8; untrained 46.7" in sentence
+    assert "probe_few: Hetero-SSFL 60.0 at 0, 70.0 at 0.5, 40.0 at 8; own, untrained 50.0, 60.0, 30.0." in sentence
     assert "self_loss: Hetero-SSFL 1.400 at 0, 1.300 at 0.5, 1.600 at 8" in sentence
     assert labels(axes[0].xaxis) == ["0", "0.5", "8"]
     assert axes[2].lines[0].get_ydata() == pytest.approx([0.15, 0.175, 0.1])
@@ -137,7 +132,9 @@ def test_epochs_are_one_line_a_method(ax):
              for m in ("fedbyol", "hetero-ssfl") for e, v in ((9, 0.8), (1, 0.7), (3, 0.75))]  # fmt: skip
     sentence = stored.draw_epochs(ax, table(*cells))
     assert "Hetero-SSFL 70.0 at 1, 75.0 at 3, 80.0 at 9; FedBYOL 70.0 at 1" in sentence
-    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["encoders untrained", "Hetero-SSFL", "FedBYOL"]
+    named = [t.get_text() for t in ax.get_legend().get_texts()]
+    assert sorted(named) == sorted(["own, untrained", "one, untrained", "Hetero-SSFL", "FedBYOL"])
+    assert "own, untrained 60.0, 65.0, 70.0; one, untrained 60.0, 65.0, 70.0" in sentence
 
 
 def test_alignment_sets_size_and_source():
@@ -210,7 +207,7 @@ def test_mixture_has_table_4s_layout(ax):
             run["metrics"]["random_probe_few_by_architecture"] = dict.fromkeys(words, 0.4)
     picture = Figure().subplots()
     assert pairs.draw_mixture(picture, table(*cells)).endswith(
-        "Untrained: cnn_s with mlp 40.0, mlp with cnn_s 40.0, mlp alone 40.0."
+        "Untrained: mlp alone 40.0, cnn_s with mlp 40.0, mlp with cnn_s 40.0."
     )
     crosses = {line.get_label(): line.get_xdata() for line in picture.lines}["untrained"]
     assert crosses == pytest.approx([40, 40, 40])

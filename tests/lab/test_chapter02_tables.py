@@ -90,8 +90,12 @@ def test_mixture_beside_table_4():
              for m, v in (("local-ssl", 0.6), ("hetero-ssfl", 0.7))]  # fmt: skip
     made = table(*(c | {"varied": {"architectures": "mlp,cnn_s"}} for c in cells))
     text = tables.mixture_table(made, architectures="mlp,cnn_s")
-    assert row(text, "ours, cnn_s") == "ours, cnn_s 70.0 80.0 +10.0"
-    assert row(text, "paper, resnet18") == "paper, resnet18 71.9 85.4 +13.5"
+    assert row(text, "ours, cnn_s") == "ours, cnn_s 70.0 80.0 +10.0 -"
+    assert row(text, "paper, resnet18") == "paper, resnet18 71.9 85.4 +13.5 -"
+    for one in made["cells"]:
+        for run in one["runs"]:
+            run["metrics"]["random_probe_few_by_architecture"] = {"mlp": 0.3, "cnn_s": 0.45}
+    assert row(tables.mixture_table(made, architectures="mlp,cnn_s"), "ours, cnn_s").endswith("+10.0 45.0")
     with pytest.raises(ValueError, match="^architectures: got"):
         tables.mixture_table(made, architectures="vgg")
     with pytest.raises(ValueError, match="^together: got"):

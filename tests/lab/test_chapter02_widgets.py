@@ -2,8 +2,6 @@
 
 import math
 import re
-import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -52,11 +50,6 @@ def draw_mu():
 @pytest.fixture(scope="module")
 def draw_set():
     return widgets.set_drawer(BY_SIZE)
-
-
-@pytest.fixture
-def axes():
-    return Figure().subplots(1, 2)
 
 
 # --- mu
@@ -170,7 +163,7 @@ def test_weights_are_the_networks():
 
 def test_set_picture(axes, draw_set):
     sentence = draw_set(axes, **SET)
-    assert "L = 300, d = 32, K = 5: 38.4 kB up (representations) and 180.6 kB down (the kernel)" in sentence
+    assert "L = 300, d = 32, N = 5: 38.4 kB up (representations) and 180.6 kB down (the kernel)" in sentence
     assert (
         "weights of cnn_m are 348.8 kB each way, 3.19 times as much in all; the images themselves 19.2 kB" in sentence
     )
@@ -189,9 +182,7 @@ def test_set_picture(axes, draw_set):
 # --- every corner of every control
 
 
-def test_sweeps(monkeypatch, draw_mu, draw_set):
-    # the time of this process: a busy machine must not make a redraw look slow
-    monkeypatch.setattr("fedbook.lab.explore.time", SimpleNamespace(perf_counter=time.process_time))
+def test_sweeps(own_time, draw_mu, draw_set):
     first = Explorer(
         draw_mu, (1, 2, (10.5, 4.2)), None,
         {"mu": log_slider("μ  weight of alignment", 0.01, 100.0, 0.5), "width": choice("d  width", widgets.WIDTHS, 4),

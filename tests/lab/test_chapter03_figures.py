@@ -1,7 +1,6 @@
 """Chapter 3's figures say the numbers of their inputs, and what they draw lies where the geometry puts it."""
 
 import math
-import re
 
 import numpy as np
 import pytest
@@ -17,22 +16,9 @@ from fedbook.lab.chapter03_simulation import Checked
 from fedbook.learning.embedding import from_disk, to_disk
 from fedbook.learning.synthetic import hyperbolic_ball_records
 from fedbook.randomness import normal, stream
+from tests.lab.checks import numbers
 
 H, S, M = Hyperboloid(), Sphere(), SPD()
-
-
-@pytest.fixture
-def ax():
-    return Figure().subplots()
-
-
-@pytest.fixture
-def axes():
-    return Figure().subplots(1, 2)
-
-
-def numbers(text, pattern):
-    return [float(v.rstrip(".,;")) for v in re.search(pattern, text).groups()]
 
 
 def looks(lines):

@@ -40,11 +40,6 @@ def floors():
     return json.loads(json.dumps(made))
 
 
-@pytest.fixture
-def ax():
-    return Figure().subplots()
-
-
 def cell(table, method, **varied):
     (found,) = [c for c in table["cells"] if c["method"] == method and varied.items() <= c["varied"].items()]
     return found

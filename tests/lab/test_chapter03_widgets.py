@@ -1,8 +1,6 @@
 """Chapter 3's widgets: what they draw and say is computed here again; every control goes to both ends."""
 
-import asyncio
 import math
-import re
 from itertools import islice
 
 import numpy as np
@@ -21,26 +19,13 @@ from fedbook.lab.runner import RunPanel, run_panel
 from fedbook.papers.prirfed import PAPER
 from fedbook.privacy.gaussian import exact_epsilon
 from fedbook.randomness import normal, stream
+from tests.lab.checks import numbers, run_and_stop, run_to_the_end
 
 S = Sphere()
 POINTS = widgets.digit_directions()
 DRAW = widgets.clip_drawer(POINTS)
 CLIP = {"clip_norm": 0.6, "epsilon": 1.0, "records": 50, "seed": 0}
 MEANS = {"surface": "sphere", "spread": 1.0, "base": 1.0, "iterations": 4}
-
-
-@pytest.fixture
-def ax():
-    return Figure().subplots()
-
-
-@pytest.fixture
-def axes():
-    return Figure().subplots(1, 2)
-
-
-def numbers(text, pattern):
-    return [float(v.rstrip(".,;")) for v in re.search(pattern, text).groups()]
 
 
 # --- one private step
@@ -224,19 +209,9 @@ def test_live_panel_at_its_ends(monkeypatch, values, words):
 
 def test_live_panel_runs_and_stops():
     panel = RunPanel(widgets.start_live, widgets.draw_live, widgets.ROUNDS, "PriRFed", (1, 1), None, controls())
-
-    async def watch():
-        panel.run()
-        while len(panel.history) < 3:
-            await asyncio.sleep(0.001)
-        panel.stop_button.click()
-        await panel.task
-
-    asyncio.run(watch())
-    assert 3 <= len(panel.history) < widgets.ROUNDS and "stopped" in panel.status.value and not panel.running
-    panel.run()  # without an event loop: to the end
-    assert len(panel.history) == widgets.ROUNDS and "done" in panel.status.value and panel.bar.value == widgets.ROUNDS
-    assert f"After {widgets.ROUNDS} rounds" in panel.sentence and bytes(panel.image.value[:4]) == b"\x89PNG"
+    run_and_stop(panel, 3)
+    run_to_the_end(panel)
+    assert f"After {widgets.ROUNDS} rounds" in panel.sentence
 
 
 # --- every corner of every control

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from fedbook.experiment import compare
@@ -25,6 +24,7 @@ from fedbook.learning.sharpness import gaussian_rise, loss_surface, random_direc
 from fedbook.papers.dp2_fedsam import METHODS, PAPER, Config, DP2FedSAM
 from fedbook.privacy.sampled import paper_sigma, sampled_epsilon, without_replacement_rdp
 from fedbook.randomness import stream
+from tests.lab.checks import looks
 
 SEEDS = (0, 3)
 CONFIG = Config(
@@ -48,15 +48,6 @@ def started(method, data=SMALL, rounds=2, **changes):
     for _ in range(rounds):
         made.step()
     return made
-
-
-@pytest.fixture
-def ax():
-    return Figure().subplots()
-
-
-def looks(lines):
-    return {(to_hex(line.get_color()), line.get_marker(), line.get_linestyle()) for line in lines}
 
 
 # --- what a run holds

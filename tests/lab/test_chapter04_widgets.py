@@ -1,7 +1,6 @@
 """Chapter 4's widgets: what their sentences say is computed here from the whole vectors and runs."""
 
 import math
-import re
 from itertools import islice
 
 import numpy as np
@@ -22,18 +21,10 @@ from fedbook.learning.personal import PersonalSettings, personal_problem
 from fedbook.learning.sharpness import gaussian_rise, top_eigenvalues
 from fedbook.papers.dp2_fedsam import PAPER, Config, DP2FedSAM
 from fedbook.randomness import normal, stream
+from tests.lab.checks import numbers
 
 UPDATES = normal((12, 30), stream(1, "updates")) + torch.linspace(0, 2, 30, dtype=torch.float64)
 CLIP = {"clip_norm": 3.0, "noise_multiplier": 0.5, "cohort": 12}
-
-
-@pytest.fixture
-def ax():
-    return Figure().subplots()
-
-
-def numbers(text, pattern):
-    return [float(v.rstrip(".,;")) for v in re.search(pattern, text).groups()]
 
 
 # --- clipping

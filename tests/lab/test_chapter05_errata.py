@@ -9,6 +9,7 @@ import torch
 from fedbook.lab import chapter05_errata as errata
 from fedbook.lab import chapter05_paper as paper
 from fedbook.randomness import normal, stream
+from tests.lab.checks import refutes
 
 FOUND = {witness.__name__: witness() for _, witness in errata.ERRATA}
 STATEMENT = {witness.__name__: statement for statement, witness in errata.ERRATA}
@@ -58,31 +59,16 @@ EXPECTED = {
     "turned_sign": (1.0, 0.0, -1.0),
     "square_forgotten": (9.0, 0.0, 3.0),
 }
-SMALL = {"same_setting_twice", "compression_constant", "descent_constant", "noise_of_a_round"}  # a few per cent off
+SMALL = {"same_setting_twice": 0.01, "compression_constant": 0.01, "descent_constant": 0.004, "noise_of_a_round": 0.01}
 
 
 def test_every_erratum_has_its_expectation():
     assert set(FOUND) == set(EXPECTED) and len(FOUND) == len(errata.ERRATA)
-    assert len({statement for statement, _ in errata.ERRATA}) == len(errata.ERRATA)
 
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_every_erratum_is_refuted_by_its_witness(name):
-    found, promised = FOUND[name]
-    expected, tolerance, claim = EXPECTED[name]
-    assert abs(found - expected) <= tolerance
-    assert promised == pytest.approx(claim, rel=2e-3, abs=1e-12)
-    assert found != pytest.approx(promised, rel=0.01 if name in SMALL else 0.1, abs=1e-9) or name == "descent_constant"
-    last = STATEMENT[name].split(";")[-1] + STATEMENT[name].split(",")[-1]
-    assert "at most" not in last or found > promised
-    assert "at least" not in last or found < promised
-
-
-def test_the_errata_table_shows_them_all_and_the_told_ones_first():
-    lines = errata.errata_table().splitlines()
-    assert len(lines) == 1 + len(errata.ERRATA) and "nan" not in "".join(lines) and "inf" not in "".join(lines)
-    assert errata.errata_table(errata.TOLD).splitlines() == lines[: 1 + errata.TOLD]
-    assert 4 <= errata.TOLD <= 6 and all(len(line) <= 120 for line in lines)
+    refutes(FOUND[name], EXPECTED[name], STATEMENT[name], SMALL.get(name, 0.1))
 
 
 # --- the told ones and the compressors by a second way

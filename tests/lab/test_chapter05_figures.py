@@ -6,7 +6,6 @@ import re
 import numpy as np
 import pytest
 import torch
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from fedbook.compression import Hexagonal, UniformScalar
@@ -17,6 +16,7 @@ from fedbook.lab import chapter05_pictures as pictures
 from fedbook.lab.chapter05_descent import Bound
 from fedbook.learning.vertical import VerticalSettings, vertical_problem
 from fedbook.papers.cvfl import CVFL, Config
+from tests.lab.checks import looks
 
 SETTINGS = VerticalSettings(embedding=32, train_samples=200, test_samples=100)
 PROBLEM = vertical_problem("digits", SETTINGS, dtype=torch.float64)
@@ -24,22 +24,8 @@ SEEN = pictures.OneRound(100, 800, 300, torch.zeros(4, 2), 0)
 SCALAR = Config(compressor="scalar", bits=2, local_steps=2)
 
 
-@pytest.fixture
-def ax():
-    return Figure().subplots()
-
-
-@pytest.fixture
-def axes():
-    return Figure().subplots(1, 2)
-
-
 def numbers(text):
     return [float(v.replace(",", "")) for v in re.findall(r"\d[\d,]*\.?\d*(?:e-?\d+)?", text)]
-
-
-def looks(lines):
-    return {(to_hex(line.get_color()), line.get_marker(), line.get_linestyle()) for line in lines}
 
 
 # --- rounds of the whole algorithm

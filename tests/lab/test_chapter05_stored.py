@@ -43,16 +43,6 @@ HEX = cell("hex", 3, [[0.8, 0.7, 0.9], [0.4, 0.6, 0.8]], [2, 4, 6])
 MADE = table(SCALAR, HEX, NONE)
 
 
-@pytest.fixture
-def ax():
-    return Figure().subplots()
-
-
-@pytest.fixture
-def axes():
-    return Figure().subplots(1, 2)
-
-
 # --- cells and numbers
 
 

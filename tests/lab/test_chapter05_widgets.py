@@ -1,17 +1,12 @@
 """Chapter 5's widgets: what they draw and say is computed here again; every control goes to both ends."""
 
-import asyncio
 import math
-import re
-import time
 from itertools import islice
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from matplotlib.colors import to_rgba
-from matplotlib.figure import Figure
 from matplotlib.path import Path
 
 from fedbook.compression import TopK
@@ -25,6 +20,7 @@ from fedbook.lab.explore import Explorer
 from fedbook.lab.runner import RunPanel, run_panel
 from fedbook.papers.cvfl import PAPER
 from fedbook.randomness import normal, stream
+from tests.lab.checks import drawn, numbers, run_and_stop, run_to_the_end
 
 PAIRS = [(0.3, -0.45), (1.0, 1.0), (-0.97, 0.2), (0.0, 0.0)]
 DRAWN = {"first": 0.3, "second": -0.45, "bits": 2, "dither": 1}
@@ -32,24 +28,6 @@ MEASURED = {10: [35, 45, 40], 1: [210, 190, 200], 25: [30, 35, None], 5: [45, 60
 DRAW = live.latency_drawer(MEASURED, 2.0**20, "digits to 93 %")
 LATENCY = {"latency_ms": 10.0, "step_ms": 10.0, "bandwidth": math.inf, "source": "measured"}
 INDEX = {"bits": 2, "width": 32, "batch_size": 100}
-
-
-@pytest.fixture
-def ax():
-    return Figure().subplots()
-
-
-@pytest.fixture
-def axes():
-    return Figure().subplots(1, 2)
-
-
-def numbers(text, pattern):
-    return [float(v.replace(",", "").rstrip(".,;)")) for v in re.search(pattern, text).groups()]
-
-
-def drawn(ax):
-    return {line.get_label(): line.get_xydata() for line in ax.lines}
 
 
 # --- a vector, quantised
@@ -232,20 +210,10 @@ def test_live_panel_runs_and_stops(monkeypatch):
     monkeypatch.setattr(live, "ROUNDS", 12)
     runs = live.LiveRuns()
     panel = RunPanel(runs.start, runs.draw, live.ROUNDS, "C-VFL", (1, 1), None, controls(local_steps=1))
-
-    async def watch():
-        panel.run()
-        while len(panel.history) < 3:
-            await asyncio.sleep(0.001)
-        panel.stop_button.click()
-        await panel.task
-
-    asyncio.run(watch())
-    assert 3 <= len(panel.history) < live.ROUNDS and "stopped" in panel.status.value and not panel.running
+    run_and_stop(panel, 3)
     panel.controls["seed"].value = 1
-    panel.run()  # without an event loop: to the end
-    assert len(panel.history) == live.ROUNDS and "done" in panel.status.value and len(runs.curves) == 2
-    assert "Before, to 93%" in panel.sentence and bytes(panel.image.value[:4]) == b"\x89PNG"
+    run_to_the_end(panel)
+    assert len(runs.curves) == 2 and "Before, to 93%" in panel.sentence
 
 
 # --- latency against local steps
@@ -341,9 +309,7 @@ def test_index_is_what_the_wire_needs(axes, bits, width, batch_size):
 # --- every corner of every control
 
 
-def test_sweeps(monkeypatch):
-    # the time of this process: a busy machine must not make a redraw look slow
-    monkeypatch.setattr("fedbook.lab.explore.time", SimpleNamespace(perf_counter=time.process_time))
+def test_sweeps(own_time):
     wide = (1, 2, (9.0, 4.0))
     quantised = Explorer(
         widgets.draw_quantised, wide, None,
@@ -354,7 +320,7 @@ def test_sweeps(monkeypatch):
     latency = Explorer(
         DRAW, wide, None,
         {"latency_ms": log_slider("t_c  latency (ms)", 0.1, 1000.0, 10.0),
-         "step_ms": log_slider("c  computation of a step (ms)", 0.1, 100.0, 10.0),
+         "step_ms": log_slider("c  ms a local step", 0.1, 100.0, 10.0),
          "bandwidth": choice("β  bandwidth", {"unlimited": math.inf, "1 MB/s": 1.0, "0.1 MB/s": 0.1}, math.inf),
          "source": choice("R  rounds", {"ours": "measured", "Table 5": "paper"}, "measured")}, None,
     )  # fmt: skip

@@ -1,14 +1,14 @@
+"""Exercises, those of all chapters among them: solutions pass, usual mistakes get their hint, nonsense a message."""
+
 import importlib
 import math
-import pkgutil
 import re
 
 import nbformat
 import pytest
 import torch
 
-import fedbook.lab
-from fedbook.book import notebooks_folder
+from fedbook.book.contents import CHAPTERS, notebooks_folder
 from fedbook.lab import exercises
 from fedbook.lab.compare import first_difference, unlike
 from fedbook.lab.exercises import (
@@ -22,6 +22,7 @@ from fedbook.lab.exercises import (
     is_stub,
     solution_source,
 )
+from tests.lab.checks import says_wrong
 
 
 def weighted_mean(values, sizes):
@@ -58,11 +59,25 @@ def check_quarter(answer):
     return difference and f"The value: {difference}."
 
 
-for module in pkgutil.iter_modules(fedbook.lab.__path__):
-    if re.fullmatch(r"chapter\d\d", module.name):
-        importlib.import_module(f"fedbook.lab.{module.name}")
+for one in CHAPTERS:
+    importlib.import_module(f"fedbook.lab.chapter{one.number:02}")
 
 ALL = sorted(EXERCISES)
+OF_CHAPTERS = [id for id in ALL if not id.startswith("test-")]
+SHORT = [id for id in OF_CHAPTERS if id.startswith("00-")]  # chapter 0 warms up: fewer hints and mistakes
+FEW_HINTS = [*SHORT, "03-4", "04-4"]
+
+
+def test_every_chapter_has_its_exercises():
+    assert [f"{one.number:02}-{i}" for one in CHAPTERS for i in (1, 2, 3, 4)] == OF_CHAPTERS
+
+
+@pytest.mark.parametrize("id", OF_CHAPTERS)
+def test_an_exercise_has_hints_and_knows_mistakes_each_with_its_own_hint(id):
+    one = EXERCISES[id]
+    assert id in SHORT or (len(one.hints) >= 2 and len(one.wrong_answers) >= 5)
+    told = [known.hint for known in one.wrong_answers if known.hint]
+    assert len(set(told)) == len(told) >= (1 if id in FEW_HINTS else 3)
 
 
 @pytest.mark.parametrize("id", ALL)
@@ -71,7 +86,7 @@ def test_a_stub_is_not_attempted(id):
         """Words."""
         ...
 
-    for answer in (..., None, stub):
+    for answer in (..., None, stub, lambda *a: ..., lambda *a: None):
         verdict = check(id, answer)
         assert verdict.status == "not attempted" and "not attempted" in str(verdict)
     assert check(id).status == "not attempted"
@@ -100,8 +115,8 @@ def test_the_unfolded_solution_runs_where_it_is_pasted(id):
 @pytest.mark.parametrize(("id", "known"), [(i, known) for i in ALL for known in EXERCISES[i].wrong_answers])
 def test_known_mistakes_are_wrong_with_their_words_and_their_hint(id, known):
     verdict = check(id, known.answer)
-    assert verdict.status == "wrong" and known.phrase in str(verdict), str(verdict)
-    assert verdict.hint == known.hint
+    assert verdict.status == "wrong" and known.phrase in verdict.problem, str(verdict)
+    assert verdict.hint == known.hint, (known.name, str(verdict))
 
 
 class Hostile:
@@ -131,21 +146,28 @@ class Mute(Exception):
         raise RuntimeError("no words")
 
 
+def gives(value):
+    return lambda *a, **k: value
+
+
+NAN = math.nan
 ANSWERS = [
-    math.nan, math.inf, "text", b"", [], {}, {"a": 1}, object(), Hostile(), torch.zeros(3), torch.tensor(math.nan), int,
-    10**400, lambda: 1, lambda *a, **k: "x", lambda *a, **k: math.nan, lambda *a, **k: Hostile(),
-    lambda *a, **k: torch.zeros(2, 2), raises(ValueError("bad")), raises(Mute()), raises(SystemExit(3)),
-    raises(KeyboardInterrupt()), raises(RecursionError()), type, print, True,
+    NAN, math.inf, -7, True, 10**400, "text", "x", b"", [], {}, {"a": 1}, object(), Hostile(), int, type, print,
+    *([value] * n for value in (NAN, math.inf, "a", True) for n in (3, 5)), ["a", "b", "c"],
+    torch.tensor(NAN), torch.full((3,), NAN), torch.full((5,), NAN), torch.zeros(3), torch.zeros(2, 2),
+    *(gives(v) for v in (NAN, math.inf, True, 10**400, "x", {}, Hostile(), torch.tensor(1 + 1j), torch.zeros(2, 2),
+                         torch.full((3, 3), NAN), torch.full((4, 4), NAN), torch.full((400, 2), NAN),
+                         torch.full((400, 2), math.inf), torch.zeros(4, 4, dtype=torch.complex64))),
+    lambda: 1, lambda *a: a and None, lambda *a: a[0], lambda *a: a[1],
+    *(raises(e) for e in (ValueError("bad"), Mute(), ZeroDivisionError("no"), SystemExit(3), KeyboardInterrupt(),
+                          RecursionError())),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("id", ALL)
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda a: type(a).__name__)
-def test_no_answer_raises_or_passes_by_accident(id, answer):
-    verdict = check(id, answer)
-    assert id in str(verdict)
-    if id.startswith("test-"):  # one of these may be the right answer of a chapter's exercise
-        assert verdict.status == "wrong" and verdict.problem
+def test_nonsense_never_raises_nor_passes_and_gets_a_message(id, answer):
+    says_wrong(id, answer)
 
 
 def test_places_left_open_are_not_attempted():

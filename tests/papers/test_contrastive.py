@@ -19,6 +19,7 @@ from fedbook.learning.pretraining import PretrainingSettings, pretraining_proble
 from fedbook.papers import contrastive, fedbyol, fedsc
 from fedbook.papers.contrastive import METHODS, Config, FedX, FilledRows, filled_wire
 from fedbook.randomness import stream
+from tests.papers.by_hand import gap, step
 
 PLAIN = Config(
     rounds=3, cohort=3, local_epochs=1, batch_size=10, pairs=2, lr=0.2, momentum=0.5, weight_decay=1e-2, max_norm=1.0,
@@ -49,12 +50,6 @@ def trained(method, config=PLAIN, data=SMALL, **options):
 @cache
 def reference(method):
     return trained(method)
-
-
-def gap(a, b):
-    gaps = [0.0]
-    tree_map(lambda x, y: gaps.append(float((x - y).abs().max())), a, b)
-    return max(gaps)
 
 
 # --- the oracle: nn.Module, autograd and torch.optim, one client after the other
@@ -167,12 +162,7 @@ def by_hand(method, config, data=SMALL):
             else:
                 losses = losses_of_fedx(net, copy.deepcopy(net.encoder), config, data, t, k)
             for loss in losses:
-                optimiser.zero_grad()
-                loss.backward()
-                norm = torch.cat([p.grad.flatten() for p in net.parameters()]).norm()
-                for p in net.parameters():
-                    p.grad *= min(1.0, config.max_norm / max(float(norm), 1e-300))  # 0 for one sample alone
-                optimiser.step()
+                step(optimiser, loss, config.max_norm)
             uploads[k] = net.theta()
         total = sum(SIZES[k] for k in cohort)
         theta = {n: sum(SIZES[k] / total * uploads[k][n] for k in cohort) for n in theta}

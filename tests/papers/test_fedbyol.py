@@ -14,6 +14,7 @@ from fedbook.learning.online import PREDICTOR, only_predictor, without_predictor
 from fedbook.learning.pretraining import PretrainingSettings, pretraining_problem
 from fedbook.papers.fedbyol import METHODS, Config, FedBYOL, divergence
 from fedbook.randomness import stream
+from tests.papers.by_hand import follow, gap, step
 
 PLAIN = Config(
     rounds=4, cohort=3, local_epochs=1, batch_size=16, pairs=2, lr=0.2, momentum=0.5, weight_decay=1e-2, max_norm=1.0,
@@ -39,12 +40,6 @@ def rounds_of(method, config, data=SMALL, seeds=(0,), total=None, **options):
 
 def trained(method, config, data=SMALL, **options):
     return run(rounds_of(method, config, data, **options))
-
-
-def gap(a, b):
-    gaps = [0.0]
-    tree_map(lambda x, y: gaps.append(float((x - y).abs().max())), a, b)
-    return max(gaps)
 
 
 # --- the oracle: nn.Module, autograd and torch.optim, one client after the other
@@ -89,16 +84,9 @@ def train_by_hand(net, target, config, steps, lr):
                     z = (target or net.encoder)(views[:, b])
                 cosine = (normalize(p) * normalize(z)).sum(1).mean()
                 loss = loss + (2 - 2 * cosine if target else -cosine) / config.pairs
-        optimiser.zero_grad()
-        loss.backward()
-        norm = torch.cat([p.grad.flatten() for p in net.parameters()]).norm()
-        for p in net.parameters():
-            p.grad *= min(1.0, config.max_norm / float(norm))
-        optimiser.step()
+        step(optimiser, loss, config.max_norm)
         if target:
-            with torch.no_grad():
-                for slow, p in zip(target.parameters(), net.encoder.parameters(), strict=True):
-                    slow.copy_(config.target_decay * slow + (1 - config.target_decay) * p)
+            follow(target, net.encoder, config.target_decay)
 
 
 def by_hand(method, config, data=SMALL, seed=0):

@@ -15,6 +15,7 @@ from fedbook.learning.online import with_predictor
 from fedbook.papers import fedbyol
 from fedbook.papers.hetero_ssfl import Config, HeteroSSFL
 from fedbook.randomness import stream
+from tests.papers.by_hand import follow, gap, step
 
 PLAIN = Config(
     rounds=3, cohort=3, local_epochs=2, batch_size=16, lr=0.2, momentum=0.5, weight_decay=1e-2, max_norm=2.0,
@@ -47,12 +48,6 @@ def rounds_of(config, data=SMALL, seeds=(0,), total=None, shares=True, extended=
 
 def trained(config, data=SMALL, **options):
     return run(rounds_of(config, data, **options))
-
-
-def gap(a, b):
-    gaps = [0.0]
-    tree_map(lambda x, y: gaps.append(float((x - y).abs().max())), a, b)
-    return max(gaps)
 
 
 def client(rounds, data, k, slot=0, part="theta"):
@@ -150,18 +145,10 @@ def train_by_hand(net, target, config, steps, reference, lr, images):
         loss = (2 - 2 * cosine).mean() if target else -cosine.mean()
         if config.mu:
             loss = loss + config.mu * (similarity if config.proximal == "paper" else 1 - similarity)
-        optimiser.zero_grad()
-        loss.backward()
-        norm = torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None]).norm()
-        for p in net.parameters():
-            p.grad *= min(1.0, config.max_norm / float(norm))
-        optimiser.step()
+        step(optimiser, loss, config.max_norm)
         if target:
-            with torch.no_grad():
-                for slow, p in zip(target.backbone.parameters(), net.backbone.parameters(), strict=True):
-                    slow.copy_(config.target_decay * slow + (1 - config.target_decay) * p)
-                for slow, p in zip(target.projector.parameters(), net.projector.parameters(), strict=True):
-                    slow.copy_(config.target_decay * slow + (1 - config.target_decay) * p)
+            follow(target.backbone, net.backbone, config.target_decay)
+            follow(target.projector, net.projector, config.target_decay)
 
 
 def by_hand(config, data=SMALL, seed=0, w=None):

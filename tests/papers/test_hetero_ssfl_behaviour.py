@@ -11,38 +11,12 @@ from fedbook.federation import Rounds, run, tree_map
 from fedbook.federation.exchange import drive
 from fedbook.federation.loop import Turn
 from fedbook.federation.tree import leaves
-from fedbook.learning.aligned_problem import AlignedSettings, aligned_problem
 from fedbook.learning.online import only_predictor, without_predictor
-from fedbook.papers import fedbyol, hetero_ssfl
-from fedbook.papers.hetero_ssfl import PAPER, Config, HeteroSSFL
+from fedbook.papers import hetero_ssfl
+from fedbook.papers.hetero_ssfl import PAPER, HeteroSSFL
 from fedbook.randomness import normal, stream
-
-PLAIN = Config(
-    rounds=2, local_epochs=1, batch_size=16, lr=0.1, momentum=0.5, weight_decay=1e-2, max_norm=0.0,
-    target_decay=0.8, directions="mean", mu=0.7, alignment_batch=12, predictor_hidden=10,
-)  # fmt: skip
-SETTINGS = AlignedSettings(
-    train_samples=130, test_samples=40, clients=5, partition="dirichlet", alpha=0.5, bank=5, width=12, model="mlp",
-    alignment_samples=20, architectures="mlp,cnn_s:9",
-)  # fmt: skip
-
-
-def problem(seeds=(0,), dtype=torch.float64, **changes):
-    return aligned_problem("digits", replace(SETTINGS, **changes), seeds, dtype=dtype)
-
-
-SMALL = problem()
-
-
-def algorithm(config, data=SMALL, kind=HeteroSSFL, **options):
-    nets = {word: fedbyol.online_network(config, net) for word, net in data.encoders.items()}
-    return kind(config, nets, data.views, data.levels, top=data.top, **options)
-
-
-def rounds_of(config, data=SMALL, seeds=(0,), total=None, shares=True, federation=None, kind=HeteroSSFL, **options):
-    total = config.rounds if total is None else total
-    return Rounds(algorithm(config, data, kind, shares=shares), federation or data.federation(), total, seeds=seeds,
-                  **options)  # fmt: skip
+from tests.papers.by_hand import gap
+from tests.papers.hetero_ssfl_small import PLAIN, SMALL, algorithm, problem, rounds_of
 
 
 def trained(config, data=SMALL, **options):
@@ -53,12 +27,6 @@ def trained(config, data=SMALL, **options):
 def plain(shares=True):
     """One run that several tests compare with."""
     return trained(PLAIN, shares=shares)
-
-
-def gap(a, b):
-    gaps = [0.0]
-    tree_map(lambda x, y: gaps.append(float((x - y).abs().max())), a, b)
-    return max(gaps)
 
 
 def trainable(clients):

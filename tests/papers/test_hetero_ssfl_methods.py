@@ -12,37 +12,10 @@ from fedbook.federation import Rounds, run, tree_map
 from fedbook.learning.aligned_problem import AlignedSettings, aligned_problem
 from fedbook.learning.models import stack
 from fedbook.papers import fedbyol, hetero_ssfl
-from fedbook.papers.hetero_ssfl import METHODS, PAPER, Config, HeteroSSFL, Supervised
+from fedbook.papers.hetero_ssfl import METHODS, PAPER, Supervised
 from fedbook.randomness import normal, stream
-
-PLAIN = Config(
-    rounds=2, local_epochs=1, batch_size=16, lr=0.1, momentum=0.5, weight_decay=1e-2, max_norm=0.0,
-    target_decay=0.8, directions="mean", mu=0.7, alignment_batch=12, predictor_hidden=10,
-)  # fmt: skip
-SETTINGS = AlignedSettings(
-    train_samples=130, test_samples=40, clients=5, partition="dirichlet", alpha=0.5, bank=5, width=12, model="mlp",
-    alignment_samples=20, architectures="mlp,cnn_s:9",
-)  # fmt: skip
-
-
-def problem(seeds=(0,), dtype=torch.float64, **changes):
-    return aligned_problem("digits", replace(SETTINGS, **changes), seeds, dtype=dtype)
-
-
-SMALL = problem()
-
-
-def rounds_of(config, data=SMALL):
-    nets = {word: fedbyol.online_network(config, net) for word, net in data.encoders.items()}
-    method = HeteroSSFL(config, nets, data.views, data.levels, top=data.top)
-    return Rounds(method, data.federation(), config.rounds)
-
-
-def gap(a, b):
-    gaps = [0.0]
-    tree_map(lambda x, y: gaps.append(float((x - y).abs().max())), a, b)
-    return max(gaps)
-
+from tests.papers.by_hand import gap
+from tests.papers.hetero_ssfl_small import PLAIN, SETTINGS, SMALL, problem, rounds_of
 
 # --- settings
 

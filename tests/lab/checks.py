@@ -1,0 +1,66 @@
+"""What the tests of several chapters check or read in the same way."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+from matplotlib.colors import to_hex
+
+from fedbook.lab.exercises import check
+
+
+def says_wrong(id, answer):
+    verdict = check(id, answer)
+    assert id in str(verdict) and verdict.status == "wrong" and len(verdict.problem) > 10, (answer, str(verdict))
+
+
+def refutes(witness, expected, statement="", apart=0.1):
+    """A witness (found, promised) gives what was worked out elsewhere, and is ``apart`` from what it refutes.
+
+    ``expected``: the number found, how exactly, the number promised. What a statement ends in, at most or at least,
+    the number found is not.
+    """
+    (found, promised), (number, tolerance, claim) = witness, expected
+    assert abs(found - number) <= tolerance
+    assert promised == pytest.approx(claim, rel=2e-3, abs=1e-12)
+    assert found != pytest.approx(promised, rel=apart, abs=1e-9)
+    last = statement.split(";")[-1] + statement.split(",")[-1]
+    assert "at most" not in last or found > promised
+    assert "at least" not in last or found < promised
+
+
+def run_and_stop(panel, after):
+    """A live panel runs and is stopped by its button after so many steps."""
+
+    async def watch():
+        panel.run()
+        while len(panel.history) < after:
+            await asyncio.sleep(0.001)
+        panel.stop_button.click()
+        await panel.task
+
+    asyncio.run(watch())
+    assert after <= len(panel.history) < panel.total and "stopped" in panel.status.value and not panel.running
+
+
+def run_to_the_end(panel):
+    panel.run()  # without an event loop: to the end
+    assert len(panel.history) == panel.bar.value == panel.total and "done" in panel.status.value
+    assert bytes(panel.image.value[:4]) == b"\x89PNG"
+
+
+def numbers(text, pattern=None):
+    """All numbers of a sentence, or those that the groups of a pattern hold, without its punctuation."""
+    if pattern is None:
+        return [float(v) for v in re.findall(r"-?\d+\.?\d*(?:e[+-]?\d+)?", text)]
+    return [float(v.replace(",", "").rstrip(".;:)")) for v in re.search(pattern, text).groups()]
+
+
+def drawn(ax):
+    return {line.get_label(): line.get_xydata() for line in ax.lines}
+
+
+def looks(lines):
+    return {(to_hex(line.get_color()), line.get_marker(), line.get_linestyle()) for line in lines}
