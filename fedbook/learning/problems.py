@@ -17,6 +17,16 @@ from fedbook.learning.models import MODELS, Model, model
 from fedbook.partition import Partition, by_name
 from fedbook.randomness import stream
 
+IMAGES = {
+    "digits": "handwritten digits, 8x8, 1,797 (scikit-learn)",
+    "mnist": "handwritten digits, 28x28, 70,000",
+    "fashion_mnist": "clothes, 28x28, 25,000 (balanced subset)",
+    "cifar10": "colour photographs, 32x32, 60,000 (does not ship: fedbook data cifar10)",
+    "cifar100": "colour photographs of 100 things, 32x32, 60,000 (does not ship: fedbook data cifar100)",
+    "svhn": "house numbers, 32x32, 99,289 (does not ship: fedbook data svhn)",
+    "femnist": "handwritten letters and digits by writer, 28x28 (does not ship: fedbook data femnist)",
+    "tiny_imagenet": "colour photographs of 200 things, 64x64, 110,000 (does not ship: fedbook data tiny_imagenet)",
+}
 OPTIONS = {
     "iid": (),
     "shards": ("shards_per_client",),
@@ -24,6 +34,11 @@ OPTIONS = {
     "dirichlet": ("alpha",),
     "quantity": ("alpha",),
 }
+
+
+def described(*names: str) -> dict[str, str]:
+    """Data of the catalogue as a paper lists its problems. Raises: KeyError."""
+    return {name: IMAGES[name] for name in names}
 
 
 @dataclass(frozen=True)

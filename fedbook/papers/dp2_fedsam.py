@@ -29,6 +29,7 @@ from fedbook.federation.tree import Tree, tree_map
 from fedbook.learning.local import choose, epochs, local_steps, sgd
 from fedbook.learning.models import Model, Parameters, cross_entropy, stack
 from fedbook.learning.personal import PersonalProblem, PersonalSettings, personal_problem
+from fedbook.learning.problems import described
 from fedbook.privacy.mechanisms import ClientGaussian, Clip, release_sum, sum_sensitivity
 from fedbook.privacy.release import Release
 from fedbook.randomness import stream
@@ -467,13 +468,7 @@ PAPER = Paper(
     name="dp2_fedsam",
     title="DP2-FedSAM: personal heads and flat minima under client-level privacy (chapter 4)",
     methods={word: method.words for word, method in METHODS.items()},
-    problems={
-        "mnist": "handwritten digits, 28x28, 70,000",
-        "fashion_mnist": "clothes, 28x28, 25,000 (balanced subset)",
-        "digits": "handwritten digits, 8x8, 1,797 (scikit-learn)",
-        "cifar10": "colour photographs, 32x32, 60,000 (does not ship: fedbook data cifar10)",
-        "femnist": "handwritten letters and digits by writer, 28x28 (does not ship: fedbook data femnist)",
-    },
+    problems=described("mnist", "fashion_mnist", "digits", "cifar10", "femnist"),
     profiles={
         "quick": {
             "rounds": 10, "clients": 100, "client_rate": 0.5, "batch_size": 20, "train_samples": 6000, "epsilon": 2.0,

@@ -25,7 +25,7 @@ from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, tree_map
 from fedbook.learning.local import epochs, local_steps, sgd
 from fedbook.learning.models import Model, cross_entropy, stack
-from fedbook.learning.problems import ImageSettings, image_problem
+from fedbook.learning.problems import ImageSettings, described, image_problem
 from fedbook.randomness import stream
 
 
@@ -207,12 +207,7 @@ PAPER = Paper(
     name="fedavg",
     title="Federated averaging (chapter 0)",
     methods=METHODS,
-    problems={
-        "mnist": "handwritten digits, 28x28, 60,000 + 10,000",
-        "fashion_mnist": "clothes, 28x28, 20,000 + 5,000 (balanced subset)",
-        "digits": "handwritten digits, 8x8, 1,797 (scikit-learn)",
-        "cifar10": "colour photographs, 32x32, 50,000 + 10,000 (does not ship: fedbook data cifar10)",
-    },
+    problems=described("mnist", "fashion_mnist", "digits", "cifar10"),
     profiles={
         "quick": {"rounds": 10, "clients": 20, "clients_per_round": 10, "train_samples": 4000, "test_samples": 1000},
         "standard": {"rounds": 100, "clients": 100, "clients_per_round": 10, "local_epochs": 5, "test_samples": 5000},

@@ -29,6 +29,7 @@ from fedbook.federation.tree import Tree, tree_map
 from fedbook.learning.contrast import norm_clip, spectral_loss
 from fedbook.learning.encoders import Encoder
 from fedbook.learning.pretraining import PretrainingProblem, PretrainingSettings, pretraining_problem
+from fedbook.learning.problems import described
 from fedbook.learning.self_supervised import NobodyTrains, SelfSupervised, Training
 from fedbook.learning.views import Views
 from fedbook.papers import contrastive, fedbyol
@@ -354,14 +355,7 @@ PAPER = Paper(
     name="fedsc",
     title="FedSC: self-supervised learning with contrast across clients (chapter 1)",
     methods=METHODS,
-    problems={
-        "digits": "handwritten digits, 8x8, 1,797 (scikit-learn)",
-        "mnist": "handwritten digits, 28x28, 70,000",
-        "fashion_mnist": "clothes, 28x28, 25,000 (balanced subset)",
-        "cifar10": "colour photographs, 32x32, 60,000 (does not ship: fedbook data cifar10)",
-        "cifar100": "colour photographs of 100 things, 32x32, 60,000 (does not ship: fedbook data cifar100)",
-        "svhn": "house numbers, 32x32, 99,289 (does not ship: fedbook data svhn)",
-    },
+    problems=described("digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "svhn"),
     profiles={
         "quick": {"rounds": 60, "batch_size": 64, "weight_decay": 0.0},
         "standard": {"rounds": 60, "batch_size": 64, "weight_decay": 0.0},

@@ -40,6 +40,7 @@ from fedbook.learning.local import Batches
 from fedbook.learning.models import Parameters, stack
 from fedbook.learning.online import LAYERS, Online, follow, without_predictor
 from fedbook.learning.pretraining import LIMIT
+from fedbook.learning.problems import described
 from fedbook.learning.self_supervised import BatchLoss, NobodyTrains, SelfSupervised
 from fedbook.learning.views import Views
 from fedbook.papers import fedbyol
@@ -604,14 +605,7 @@ PAPER = Paper(
     name="hetero_ssfl",
     title="Hetero-SSFL: self-supervised learning across different architectures (chapter 2)",
     methods=METHODS,
-    problems={
-        "digits": "handwritten digits, 8x8, 1,797 (scikit-learn)",
-        "mnist": "handwritten digits, 28x28, 70,000",
-        "fashion_mnist": "clothes, 28x28, 25,000 (balanced subset)",
-        "cifar10": "colour photographs, 32x32, 60,000 (does not ship: fedbook data cifar10)",
-        "cifar100": "colour photographs of 100 things, 32x32, 60,000 (does not ship: fedbook data cifar100)",
-        "tiny_imagenet": "colour photographs of 200 things, 64x64, 110,000 (does not ship: fedbook data tiny_imagenet)",
-    },
+    problems=described("digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "tiny_imagenet"),
     profiles={
         "quick": _SMALL | {"rounds": 5},
         "standard": _SMALL | {"rounds": 20},
