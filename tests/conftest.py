@@ -1,6 +1,7 @@
 """One thread (bit-stable and kind to a second worker), reproducible hypothesis, GPU tests only with a GPU."""
 
 import os
+import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -22,3 +23,11 @@ def device(request):
     if request.param == "cuda" and not torch.cuda.is_available():
         pytest.skip("no GPU here")
     return request.param
+
+
+@pytest.fixture
+def ctrl_c():
+    """Python's own treatment of Ctrl-C: a job that a script put in the background has none, and hands that on."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

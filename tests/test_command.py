@@ -222,7 +222,7 @@ def test_no_round_at_all_is_a_result_too(capsys, tmp_path):
     assert status == 0 and json.loads(out[-1])["metrics"] == {}
 
 
-def test_an_interrupt_exits_130_with_a_checkpoint_to_resume_from(capsys, tmp_path):
+def test_an_interrupt_exits_130_with_a_checkpoint_to_resume_from(capsys, tmp_path, ctrl_c):
     words = ["run", "fedavg", *TINY, "--set", "rounds=100000", "--set", "evaluate_every=100000", "--out", str(tmp_path)]
     environment = os.environ | {"PYTHONPATH": str(Path(command.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
     line, pipe = [sys.executable, "-m", "fedbook", *words], subprocess.PIPE

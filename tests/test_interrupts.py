@@ -8,6 +8,8 @@ from torch.func import vmap
 
 from fedbook import interrupts
 
+pytestmark = pytest.mark.usefixtures("ctrl_c")
+
 
 def press():
     """Ctrl-C, handled before the next line: Python runs a handler between two instructions of the main thread."""
@@ -56,15 +58,12 @@ def test_a_second_one_comes_at_once():
 def test_a_handler_of_somebody_else_stays():
     seen = []
     signal.signal(signal.SIGINT, lambda *_: seen.append(1))
-    try:
-        theirs = handler()
-        with interrupts.held():
-            press()
-            interrupts.point()
-            assert handler() is theirs
-        assert seen == [1] and handler() is theirs
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    theirs = handler()
+    with interrupts.held():
+        press()
+        interrupts.point()
+        assert handler() is theirs
+    assert seen == [1] and handler() is theirs
 
 
 def test_another_thread_neither_holds_nor_is_interrupted():

@@ -107,6 +107,7 @@ def test_an_interrupt_anywhere_leaves_no_trace(moment, tmp_path):
     assert everything(run(make(path=path, resume=True))) == everything(whole)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("t", [-1, 0, 2])
 def test_a_pressed_key_breaks_a_round_off_without_a_trace_and_continuing_gives_the_same_run(t):
     class Pressed(Toy):
