@@ -1,4 +1,4 @@
-"""Chapter 2's pictures: two point clouds with controls, kernels, representations, pairwise CKA, bytes.
+"""Chapter 2's pictures: two point clouds with controls, kernels, representations, bytes.
 
 Every draw function fills the axes that it is given and returns the sentence under the figure.
 """
@@ -243,37 +243,6 @@ def _look(i: int) -> dict[str, str]:
 def _whole_numbers(name: str, values: Any) -> Tensor:
     found = torch.as_tensor(values) if isinstance(values, (list, tuple, np.ndarray)) else values
     return arguments.tensor(name, found, ndim=1, kind="integer").detach().cpu()
-
-
-# --- pairwise CKA
-
-
-def draw_pairs(axes: Any, matrices: Mapping[str, Tensor], names: Sequence[str]) -> str:
-    """CKA of every two clients, written into the squares of a heat map; a panel for each of ``matrices``.
-
-    Shapes: ``axes`` as many as ``matrices``, which map a label, like "before", to [K, K]; ``names`` K of them, K >= 2.
-    Raises: TypeError, ValueError.
-    """
-    spots = panels(axes, len(several("matrices", matrices)))
-    if isinstance(names, str) or not isinstance(names, Sequence) or len(names) < 2:
-        raise arguments.wrong(TypeError, "names", names, "a sequence of at least two names, one for each client")
-    clients, parts = len(names), []
-    for ax, (label, values) in zip(spots, matrices.items(), strict=True):
-        values = arguments.tensor(f"matrices[{label!r}]", values, shape=(clients, clients), kind="float")
-        values = values.detach().cpu().double()
-        shown = ax.imshow(values.numpy(), cmap="cividis", vmin=0, vmax=1, interpolation="nearest")
-        for i in range(clients):
-            for j in range(clients):
-                ink = "black" if float(values[i, j]) > 0.5 else "white"
-                ax.text(j, i, f"{float(values[i, j]):.2f}", ha="center", va="center", color=ink, fontsize="small")
-        ax.set(title=label, xticks=range(clients), yticks=range(clients))
-        ax.set_xticklabels(names, rotation=30 if max(map(len, map(str, names))) > 3 else 0, ha="center")
-        ax.set_yticklabels(names if ax is spots[0] else [""] * clients)
-        ax.grid(False)
-        apart = float((values.sum() - values.trace()) / (clients * (clients - 1)))
-        parts.append(f"{label} {apart:.3f}")
-    spots[-1].figure.colorbar(shown, ax=spots, label="CKA", shrink=0.8)
-    return f"Mean CKA of two different clients out of {clients}: {', '.join(parts)}."
 
 
 # --- bytes

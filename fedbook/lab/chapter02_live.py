@@ -89,16 +89,6 @@ def rerun(table: Table, method: str, slot: int = 0, **fixed: Any) -> Again:
     )
 
 
-def again_table(again: Again) -> str:
-    """The stored run and the one here as text. Raises: TypeError."""
-    if not isinstance(again, Again):
-        raise arguments.wrong(TypeError, "again", again, "what rerun returned")
-    rows = [[again.words, *again.stored]]
-    rows += [[label, *(f"{v:.4f}" for v in one.values())]
-             for label, one in (("stored", again.stored), ("here", again.here))]  # fmt: skip
-    return columns(rows)
-
-
 # --- the panel
 
 ROUNDS, JUDGED_EVERY = 15, 3

@@ -182,7 +182,7 @@ def draw_mixture(ax: Axes, *tables: Table, metric: str = "probe_few", **fixed: A
         places = [place for place, name in enumerate(rows) if name in untrained]
         ax.plot([untrained[list(rows)[place]] for place in places], places, label="untrained", color="#444444",
                 marker="x", markersize=7, linestyle="")  # fmt: skip
-    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
+    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, ncols=2)
     beside = ", ".join(f"{name} {value:{OURS.digits(metric)}}" for name, value in untrained.items())
     return f"{metric} of an architecture's clients, local SSL to Hetero-SSFL: {_told(rows, metric)}." + (
         f" Untrained: {beside}." if untrained else ""
@@ -229,5 +229,5 @@ def draw_own_classes(ax: Axes, *tables: Table, **fixed: Any) -> str:
         raise arguments.wrong(ValueError, "table", tables[0]["problem"], "a method judged on the clients' own classes")
     rows = {NAMED[m]: [OURS.interval(c, name) for name in ("probe", "own_classes")] for m, c in cells.items()}
     draw_two(ax, rows, ("all classes", "the client's own"), "probe")
-    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
+    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, ncols=2)
     return f"Linear probe of all classes to that of a client's own: {_told(rows, 'probe')}."

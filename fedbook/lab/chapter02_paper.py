@@ -7,7 +7,7 @@ paper's +- stands for, and over how many runs, it does not say.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isqrt, prod
+from math import prod
 from typing import NamedTuple
 
 from fedbook import arguments
@@ -89,12 +89,6 @@ def alignment_set_bytes(images: int, shape: Sequence[int], entry: int = 1) -> in
     return representation_bytes(images, pixels, entry)
 
 
-def even_images(parameters: int, triangle: bool = False) -> int:
-    """The fewest alignment images whose kernel takes as many bytes as a model. Raises: TypeError, ValueError."""
-    least = weight_bytes(parameters, 1) - 1  # the kernel has to have more entries than that
-    return (isqrt(8 * least + 1) - 1) // 2 + 1 if arguments.flag("triangle", triangle) else isqrt(least) + 1
-
-
 def byte_table(images: int = ALIGNMENT_IMAGES, widths: Sequence[int] = (128, 512, 2048), shape=(3, 32, 32)) -> str:
     """What one client's message takes in MB (10^6 bytes), by what is sent, in single precision, as text.
 
@@ -155,11 +149,6 @@ def gap_table() -> str:
         lines.append(f"{gap.table:5}  {gap.data:14}{gap.clients:7}  {NAMES[gap.best]:11}{gap.points:7.2f}"
                      f"{gap.deviation:10.2f}{mark}")  # fmt: skip
     return "\n".join(lines)
-
-
-def below_central() -> dict[str, float]:
-    """Points by which Hetero-SSFL stays below centralised BYOL in Table 1."""
-    return {data: round(TABLE_1["centralized-byol"][data][0] - TABLE_1[OWN][data][0], 2) for data in CLASSES}
 
 
 def gains() -> dict[str, float]:

@@ -55,7 +55,7 @@ APART = (
     *PERSONAL,
     "random-encoder",
 )  # whose clients' models differ: with one model CKA is 1, and its own loss another one
-UNTRAINED = ("own, untrained", "one, untrained")  # every client has its own network; all have one
+UNTRAINED = ("untrained, own", "untrained, shared")  # every client has its own network; all have one
 OURS = Words(tuple(METHODS), NAMED, METRICS, SHARES, CONTROLS, BASE, "probe_few", LOOKS,
              only={"alignment": APART, "alignment_test": APART, "self_loss": PERSONAL})  # fmt: skip
 LETTERS = {"mu": r"weight $\mu$ of alignment", "local_epochs": "local epochs $E$", "clients": "clients $N$",

@@ -219,20 +219,6 @@ def test_one_client_and_constant_ones_are_drawn():
     assert "CKA" not in clouds.draw_embedding(axes(1), {"wide": made["wide"]}, [0, 1, 0, 1, 1])
 
 
-# --- pairs
-
-
-def test_pairs_are_written_into_the_map():
-    before = torch.tensor([[1.0, 0.1, 0.2], [0.1, 1.0, 0.6], [0.2, 0.6, 1.0]])
-    spots = axes(2)
-    sentence = clouds.draw_pairs(spots, {"before": before, "after": before**0.5}, ["a", "b", "c"])
-    after = (0.1**0.5 + 0.2**0.5 + 0.6**0.5) / 3
-    assert sentence == f"Mean CKA of two different clients out of 3: before 0.300, after {after:.3f}."
-    texts = {(t.get_position(), t.get_text()) for t in spots[0].texts}
-    assert len(texts) == 9 and ((1, 2), "0.60") in texts and ((0, 2), "0.20") in texts
-    assert np.allclose(spots[1].images[0].get_array(), before**0.5) and spots[1].images[0].get_clim() == (0, 1)
-
-
 # --- bytes
 
 
@@ -287,11 +273,6 @@ GRAM = {"a": torch.eye(30)}
         (lambda a: clouds.draw_embedding(a[:1], {"a": torch.eye(5)}, LABELS), "labels"),
         (lambda a: clouds.draw_embedding(a[:1], {"a": torch.eye(5)}, [0.5] * 5), "labels"),
         (lambda a: clouds.draw_embedding(a, {"a": torch.eye(5)}, [0] * 5), "axes"),
-        (lambda a: clouds.draw_pairs(a[:1], {"a": torch.eye(3)}, "abc"), "names"),
-        (lambda a: clouds.draw_pairs(a[:1], {"a": torch.eye(1)}, ["a"]), "names"),
-        (lambda a: clouds.draw_pairs(a[:1], {"a": torch.eye(3)}, ["a", "b"]), "matrices"),
-        (lambda a: clouds.draw_pairs(a[:1], None, ["a", "b"]), "matrices"),
-        (lambda a: clouds.draw_pairs(a, {"a": torch.eye(2)}, ["a", "b"]), "axes"),
         (lambda a: clouds.draw_bytes(a, [1, 2], {"a": [1, 2]}, "L"), "axes"),
         (lambda a: clouds.draw_bytes(a[0], [2, 1], {"a": [1, 2]}, "L"), "x"),
         (lambda a: clouds.draw_bytes(a[0], [1], {"a": [1]}, "L"), "x"),

@@ -119,7 +119,7 @@ def test_values_of_a_setting_rise():
     assert list(stored.by_setting("mu", made)["hetero-ssfl"]) == [0.0, 0.5, 8.0]
     axes = Figure().subplots(1, 3)
     sentence = stored.draw_mu(axes, made)
-    assert "probe_few: Hetero-SSFL 60.0 at 0, 70.0 at 0.5, 40.0 at 8; own, untrained 50.0, 60.0, 30.0." in sentence
+    assert "probe_few: Hetero-SSFL 60.0 at 0, 70.0 at 0.5, 40.0 at 8; untrained, own 50.0, 60.0, 30.0." in sentence
     assert "self_loss: Hetero-SSFL 1.400 at 0, 1.300 at 0.5, 1.600 at 8" in sentence
     assert labels(axes[0].xaxis) == ["0", "0.5", "8"]
     assert axes[2].lines[0].get_ydata() == pytest.approx([0.15, 0.175, 0.1])
@@ -133,8 +133,8 @@ def test_epochs_are_one_line_a_method(ax):
     sentence = stored.draw_epochs(ax, table(*cells))
     assert "Hetero-SSFL 70.0 at 1, 75.0 at 3, 80.0 at 9; FedBYOL 70.0 at 1" in sentence
     named = [t.get_text() for t in ax.get_legend().get_texts()]
-    assert sorted(named) == sorted(["own, untrained", "one, untrained", "Hetero-SSFL", "FedBYOL"])
-    assert "own, untrained 60.0, 65.0, 70.0; one, untrained 60.0, 65.0, 70.0" in sentence
+    assert sorted(named) == sorted(["untrained, own", "untrained, shared", "Hetero-SSFL", "FedBYOL"])
+    assert "untrained, own 60.0, 65.0, 70.0; untrained, shared 60.0, 65.0, 70.0" in sentence
 
 
 def test_alignment_sets_size_and_source():
