@@ -72,8 +72,12 @@ def differences_table(
 
 def variants_table(*tables: Table, metrics: Sequence[str] = ("probe_few", "alignment_test")) -> str:
     """Every variant minus Hetero-SSFL at its defaults as text; "*" as above. Raises: TypeError, ValueError."""
-    found = {metric: variants(*tables, metric=metric) for metric in metrics}
-    return differences_text(OURS, found, "minus the default").replace("$", "")
+    found = {metric: _plain(variants(*tables, metric=metric)) for metric in metrics}
+    return differences_text(OURS, found, "minus the default")
+
+
+def _plain(found: dict[str, Any]) -> dict[str, Any]:
+    return {name.replace("$", ""): one for name, one in found.items()}
 
 
 def tuning_table(*tables: Table, **fixed: Any) -> str:
