@@ -20,8 +20,8 @@ from fedbook.lab.chapter03_disk import draw_hyperbolic_noise, draw_poincare
 from fedbook.lab.chapter03_sphere import draw_sphere_geometry, draw_tangent_noise, draw_transport
 from fedbook.lab.panels import panels, plain_log, several
 from fedbook.lab.style import PALETTE, series
+from fedbook.papers.prirfed.participation import TABLE_1, run_guarantee
 from fedbook.privacy.gaussian import calibrate
-from fedbook.privacy.participation import TABLE_1, run_guarantee
 from fedbook.randomness import normal, stream
 
 __all__ = [

@@ -24,7 +24,7 @@ from fedbook.federation.loop import Rounds
 from fedbook.federation.tree import flatten, tree_map
 from fedbook.lab.style import PALETTE, band, series
 from fedbook.learning.models import Parameters
-from fedbook.learning.personal import PersonalProblem
+from fedbook.papers.dp2_fedsam.problem import PersonalProblem
 
 HATCHES = ("", "//", "..", "xx", "--", "\\\\", "++")
 
@@ -62,7 +62,7 @@ def client_loss(
 ) -> tuple[Callable[[Parameters], Tensor], Parameters]:
     """The mean training loss of all clients of federation ``slot`` as a function of the shared part; and that part.
 
-    Heads stay where they are, every client counts the same. For the functions of fedbook.learning.sharpness.
+    Heads stay where they are, every client counts the same. For the functions of fedbook.papers.dp2_fedsam.sharpness.
     Raises: TypeError, ValueError (nothing is shared).
     """
     slot, net = _slot(problem, rounds, slot), problem.model

@@ -10,13 +10,13 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from fedbook import arguments
-from fedbook.compression.accounts import MB, TimeModel, bits_per_round
 from fedbook.federation.loop import Rounds
 from fedbook.lab.chapter05_paper import PARTIES, SETTINGS, STEP_S, TABLE_5, rounds_of_table_5
 from fedbook.lab.panels import panels, plain_log
 from fedbook.lab.style import PALETTE, band, series
-from fedbook.learning.vertical import VerticalProblem, VerticalSettings, vertical_problem
 from fedbook.papers.cvfl import CVFL, EXACT, Config
+from fedbook.papers.cvfl.accounts import MB, TimeModel, bits_per_round
+from fedbook.papers.cvfl.problem import VerticalProblem, VerticalSettings, vertical_problem
 
 # --- bits against accuracy, live
 

@@ -17,11 +17,11 @@ from matplotlib.collections import PolyCollection
 
 from fedbook import arguments
 from fedbook.compression import HEADER_BYTES, Hexagonal, TopK, UniformScalar
-from fedbook.compression.accounts import FLOAT_BITS, index_bits
 from fedbook.compression.hexagonal import codebook
 from fedbook.compression.wire import unpack
 from fedbook.lab.panels import panels
 from fedbook.lab.style import PALETTE, series
+from fedbook.papers.cvfl.accounts import FLOAT_BITS, index_bits
 from fedbook.randomness import stream
 
 # --- a vector, quantised on the grid and on the hexagons

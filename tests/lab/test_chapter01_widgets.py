@@ -17,7 +17,7 @@ from fedbook.lab.controls import choice, log_slider, slider
 from fedbook.lab.explore import Explorer
 from fedbook.learning.contrast import bank_objective, correlation, spectral_loss
 from fedbook.papers.fedsc import PAPER
-from fedbook.privacy.correlation import matrix_epsilon, matrix_sigma
+from fedbook.papers.fedsc.matrix_privacy import matrix_epsilon, matrix_sigma
 from fedbook.randomness import normal, stream
 from tests.lab.checks import drawn, numbers
 

@@ -17,9 +17,9 @@ from fedbook.lab.chapter04_figures import client_loss
 from fedbook.lab.controls import choice, log_slider, slider
 from fedbook.lab.explore import Explorer
 from fedbook.lab.runner import run_panel
-from fedbook.learning.personal import PersonalSettings, personal_problem
-from fedbook.learning.sharpness import gaussian_rise, top_eigenvalues
 from fedbook.papers.dp2_fedsam import PAPER, Config, DP2FedSAM
+from fedbook.papers.dp2_fedsam.problem import PersonalSettings, personal_problem
+from fedbook.papers.dp2_fedsam.sharpness import gaussian_rise, top_eigenvalues
 from fedbook.randomness import normal, stream
 from tests.lab.checks import numbers
 
