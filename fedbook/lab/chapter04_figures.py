@@ -22,7 +22,7 @@ from fedbook.federation.exchange import Local
 from fedbook.federation.history import History
 from fedbook.federation.loop import Rounds
 from fedbook.federation.tree import flatten, tree_map
-from fedbook.lab.style import PALETTE, band, series
+from fedbook.lab.style import PALETTE, REFERENCE, band, series
 from fedbook.learning.models import Parameters
 from fedbook.papers.dp2_fedsam.problem import PersonalProblem
 
@@ -114,7 +114,7 @@ def draw_norms(ax: Axes, norms: Mapping[str, Tensor], clip_norm: float) -> str:
         told = f"mean {mean:.2g}\n{share:.0%} clipped"
         ax.annotate(told, (1.01, i), xycoords=("axes fraction", "data"), va="center", fontsize="small")
         parts.append(f"{label} {mean:.3g} and {share:.0%}")
-    ax.axvline(clip_norm, color="#555555", linewidth=1.2, linestyle="--")
+    ax.axvline(clip_norm, color=REFERENCE, linewidth=1.2, linestyle="--")
     ax.annotate(f"C = {clip_norm:g}", (clip_norm, 1.01), xycoords=("data", "axes fraction"), ha="center",
                 fontsize="small")  # fmt: skip
     _logarithmic(ax.xaxis)

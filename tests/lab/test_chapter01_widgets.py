@@ -249,7 +249,7 @@ def test_spectrum_picture(axes, recorded):
 # --- every corner of every control
 
 
-def test_sweeps(own_time, recorded):
+def test_sweeps(recorded):
     pair = Explorer(
         two.draw_two_clients, (1, 2, (9.5, 4.2)), None,
         {"alpha": choice("α  own contrast", ALPHAS, "q"), "share": slider("q₁  share of client 1", 0.1, 0.9, 0.05, 0.5),

@@ -182,7 +182,7 @@ def test_set_picture(axes, draw_set):
 # --- every corner of every control
 
 
-def test_sweeps(own_time, draw_mu, draw_set):
+def test_sweeps(draw_mu, draw_set):
     first = Explorer(
         draw_mu, (1, 2, (10.5, 4.2)), None,
         {"mu": log_slider("μ  weight of alignment", 0.01, 100.0, 0.5), "width": choice("d  width", widgets.WIDTHS, 4),

@@ -217,7 +217,7 @@ def test_live_panel_runs_and_stops():
 # --- every corner of every control
 
 
-def test_sweeps(own_time):
+def test_sweeps():
     wide = (1, 2, (9.0, 4.2))
     clip = Explorer(
         DRAW, wide, None,

@@ -192,7 +192,7 @@ def test_live_panel_at_its_corners(epsilon, classes, monkeypatch):
 # --- every corner of every control
 
 
-def test_sweeps(own_time):
+def test_sweeps():
     clip = Explorer(
         widgets.clip_drawer(UPDATES), (1, 1), None,
         {"clip_norm": log_slider("C", 0.01, 100.0, 1.0), "noise_multiplier": slider("σ", 0.0, 5.0, 0.5, 1.0),

@@ -309,7 +309,7 @@ def test_index_is_what_the_wire_needs(axes, bits, width, batch_size):
 # --- every corner of every control
 
 
-def test_sweeps(own_time):
+def test_sweeps():
     wide = (1, 2, (9.0, 4.0))
     quantised = Explorer(
         widgets.draw_quantised, wide, None,
