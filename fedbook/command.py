@@ -216,7 +216,7 @@ def _book(options: argparse.Namespace) -> int:
     from fedbook.book.commit import commit_all
 
     try:
-        chosen = [book.chapter(key) for key in options.chapters] or list(book.CHAPTERS)
+        chosen = book.select(*options.chapters) or list(book.CHAPTERS)
         arguments.one_of("profile", options.profile, book.contents.PROFILES)
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fedbook.book.contents import CHAPTERS, notebook_path, notebooks_folder
+from fedbook.book.contents import CHAPTERS, navigation, notebook_path, notebooks_folder
 from fedbook.book.product import PAPERMILL_MARKER, WIDGET_VIEW, tags
 from fedbook.book.run import ChapterReport, run_chapter
 
@@ -79,8 +79,6 @@ def generated(cell: Any, name: str) -> str | None:
     """
     marks = tags(cell)
     if "nav" in marks:
-        from fedbook.lab.navigation import navigation
-
         return navigation(name)
     ids = [mark.removeprefix("ex-") for mark in marks if mark.startswith("ex-")]
     if cell.cell_type == "markdown" and "solution" in marks and ids:

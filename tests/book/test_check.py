@@ -9,7 +9,7 @@ import nbformat
 import pytest
 
 from fedbook.book.check import check_notebook
-from fedbook.lab.navigation import navigation
+from fedbook.book.contents import navigation
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PROSE, PARAMETERS, SETUP, FIGURE, MARKED, WIDGET, EXERCISE, CHECK, FOLDED, FILLER = 2, 3, 4, 5, 7, 9, 11, 12, 13, 14
@@ -25,7 +25,7 @@ def good(mini):
     widget = mini.code("explore(draw)", "widget", "nbval-ignore-output")
     widget.outputs = [copy.deepcopy(picture), nbformat.v4.new_output("display_data", data={"text/plain": "It is 3."})]
     cells = [
-        mini.markdown(navigation("start_here"), "nav"),
+        mini.markdown(navigation("00_start_here"), "nav"),
         mini.markdown("# 0 · Start here\n\n![a round of training](data:image/png;base64,AAAA)"),
         mini.markdown("The mean $\\frac{1}{K} \\sum_k x_k$ costs `$5`."),
         mini.code(mini.parameters, "parameters"),
@@ -42,7 +42,7 @@ def good(mini):
     ]
     for number in range(7):
         cells += [mini.code(f"arguments.integer('n', {number})"), mini.markdown(f"Step {number}.")]
-    cells += [mini.markdown("Summary."), mini.markdown(navigation("start_here"), "nav")]
+    cells += [mini.markdown("Summary."), mini.markdown(navigation("00_start_here"), "nav")]
     book = mini.notebook(*cells)
     for count, cell in enumerate((cell for cell in book.cells if cell.cell_type == "code"), start=1):
         cell["execution_count"] = count

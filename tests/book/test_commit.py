@@ -7,8 +7,8 @@ import nbformat
 import pytest
 
 from fedbook.book.commit import CommitError, commit_chapter, plain_png, scrub
+from fedbook.book.contents import navigation
 from fedbook.book.product import WIDGET_VIEW
-from fedbook.lab.navigation import navigation
 
 FIGURE = """import matplotlib.pyplot as plt
 figure, axes = plt.subplots(figsize=(1, 1))
@@ -60,7 +60,7 @@ def test_the_source_stays_and_the_navigation_is_new(committed):
     after = nbformat.read(path, as_version=4)
     assert [cell.id for cell in after.cells] == [cell.id for cell in before.cells]
     assert [cell.source for cell in after.cells[1:-1]] == [cell.source for cell in before.cells[1:-1]]
-    assert after.cells[0].source == after.cells[-1].source == navigation("start_here")
+    assert after.cells[0].source == after.cells[-1].source == navigation("00_start_here")
 
 
 def test_the_product_is_scrubbed(committed):
