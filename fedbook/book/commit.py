@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from fedbook.book import frames
 from fedbook.book.contents import CHAPTERS, navigation, notebook_path, notebooks_folder
 from fedbook.book.product import PAPERMILL_MARKER, WIDGET_VIEW, tags
 from fedbook.book.run import ChapterReport, run_chapter
@@ -43,14 +44,17 @@ def commit_chapter(path: str | Path, *, timeout: float = 1800.0) -> ChapterRepor
     with tempfile.TemporaryDirectory(prefix=".commit-", dir=path.parent) as name:
         source, product = Path(name) / path.name, Path(name) / f"product-{path.name}"
         nbformat.write(before, source)
-        report = run_chapter(source, None, product, profile="committed", timeout=timeout, folder=path.parent)
+        with frames.asked():
+            report = run_chapter(source, None, product, profile="committed", timeout=timeout, folder=path.parent)
         if not report.ok:
             raise CommitError("not rewritten:\n" + "\n".join(report.problems))
         after = nbformat.read(product, as_version=4)
+        drawn = frames.split(after)
         scrub(after)
         _same_source(path.stem, before, after)
         text = nbformat.writes(after).rstrip("\n") + "\n"
         source.write_text(text, encoding="utf-8")
+        frames.write(path, drawn)
         os.replace(source, path)
     return report
 

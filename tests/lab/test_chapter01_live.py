@@ -83,7 +83,7 @@ def test_live_picture(axes):
     history = [(t, live.Step(a, 0.25, k, "run")) for t, a, k in zip((1, 2, 3), losses, votes, strict=True)]
     sentence = live.LiveRuns().draw(axes, history)
     assert sentence == "After 3 rounds of run: kNN 0.750, L -1.25, gap 0.25."
-    assert axes[0].lines[0].get_xydata().tolist() == [[1, 0.5], [3, 0.75]] and axes[0].get_ylim()[0] < 0.5
+    assert axes[0].lines[0].get_xydata().tolist() == [[1, 0.5], [3, 0.75]] and axes[0].get_ylim()[0] <= 0.5
     assert axes[1].lines[0].get_xydata().tolist() == [[1, -0.5], [2, -0.9], [3, -1.25]]
 
 

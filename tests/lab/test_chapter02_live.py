@@ -64,7 +64,7 @@ def test_live_runs_remember_those_before(monkeypatch, small, axes):
     )
     assert sentence.startswith("Round 1, FedBYOL, E = 1, cnn_m: after round 1 ") and "Before: local" in sentence
     assert "CKA 1.00" in sentence
-    monkeypatch.setattr(live, "REMEMBERED", 1)
+    small.remembered = 1
     for epochs in (2, 3):
         next(small.start(**(LIVE | {"local_epochs": epochs})))
     assert [words.split("E = ")[1][0] for words in small.curves] == list("23")

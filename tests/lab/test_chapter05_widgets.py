@@ -176,7 +176,7 @@ def test_live_runs_remember_those_before(ax):
     assert "Before, to 93%: scalar, b = 2, Q = 3, seed 0: not reached." in sentence
     repeated = list(islice(runs.start(**(LIVE | {"seed": 1})), 3))
     next(again)  # the run that was given up
-    assert runs.curves[repeated[0][1].words] == [s for _, s in repeated] and len(runs.curves) == 2
+    assert runs.curves[repeated[0][1].words] == repeated and len(runs.curves) == 2
     for seed in range(2, 9):
         next(runs.start(**(LIVE | {"seed": seed})))
     assert [words[-1] for words in runs.curves] == list("345678")
