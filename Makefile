@@ -24,7 +24,7 @@ book: $(READY)
 	$(BIN)/python -m fedbook book --profile quick
 
 test: $(READY)
-	$(BIN)/ruff check fedbook tests
+	$(BIN)/ruff check fedbook tests benchmarks
 	$(BIN)/python -m pytest
 
 lab: $(READY)

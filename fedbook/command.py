@@ -175,6 +175,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     from fedbook import arguments, experiment, papers
+    from fedbook.lab.draw import save_comparison
 
     try:
         arguments.integer("seeds", options.seeds, 1, 1000)
@@ -205,6 +206,7 @@ def _compare(options: argparse.Namespace) -> int:
     print(experiment.as_text(table))
     if options.out is not None:
         experiment.save(table, options.out)
+        save_comparison(table, options.out / "compare.png")
     print(json.dumps(experiment.summary(table)))
     return 0
 

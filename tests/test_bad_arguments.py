@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from fedbook import experiment, papers
 from fedbook.federation import Everyone, Poisson, Rows
+from fedbook.federation.local import Batches, epochs, local_steps, sgd
 from fedbook.federation.loop import Turn
-from fedbook.learning.local import Batches, epochs, local_steps, sgd
 from fedbook.learning.models import cross_entropy, model, stack
 from fedbook.learning.problems import ImageSettings
 from fedbook.papers.fedavg import Config, algorithm

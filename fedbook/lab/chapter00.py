@@ -180,7 +180,7 @@ def check_resting_point(answer: Any) -> str | None:
     "00-4",
     solution={"question": "Does doubling E at half the rounds cost?", "seeds": 5, "low": -0.031, "high": -0.007},
     hints=("Change one thing only, keep the bytes or the steps equal, and run both on the same seeds.",
-           "`fedbook.learning.intervals.paired_difference(a, b)` gives the interval.",),
+           "`fedbook.intervals.paired_difference(a, b)` gives the interval.",),
     wrong_answers=(
         WrongAnswer("one seed", {"question": "Does E matter?", "seeds": 1, "low": 0.0, "high": 0.1}, "seeds",
                     "One run cannot tell an effect from luck."),

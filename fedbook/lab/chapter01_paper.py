@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedbook import arguments
-from fedbook.privacy.correlation import matrix_epsilon
+from fedbook.papers.fedsc.matrix_privacy import matrix_epsilon
 
 Value = tuple[float, float]  # mean and deviation
 ROUNDS = 200

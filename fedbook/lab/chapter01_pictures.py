@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from fedbook import arguments, data
-from fedbook.experiment import own_settings
 from fedbook.federation.loop import Rounds
 from fedbook.lab.panels import panels, several
-from fedbook.lab.style import series
+from fedbook.lab.style import AXIS, series
 from fedbook.learning.augmentation import AUGMENTATIONS
 from fedbook.learning.contrast import bank_objective, norm_clip
 from fedbook.learning.pretraining import PretrainingProblem, PretrainingSettings, pretraining_problem
+from fedbook.papers.description import own_settings
 from fedbook.papers.fedsc import PAPER, algorithm
 from fedbook.partition import by_name
 from fedbook.randomness import stream
@@ -174,7 +174,7 @@ def draw_clients(axes: Any, found: Mapping[str, Placed], numerals: Sequence[int]
     for place, (label, one) in enumerate(found.items()):
         above, below = spots[place], spots[place + len(found)]
         for axis in plane.T:
-            above.plot([0, 1.6 * float(axis[0])], [0, 1.6 * float(axis[1])], color="#888888", linewidth=0.9,
+            above.plot([0, 1.6 * float(axis[0])], [0, 1.6 * float(axis[1])], color=AXIS, linewidth=0.9,
                        linestyle="-", marker="", zorder=1)  # fmt: skip
         for j, numeral in enumerate(numerals):
             flat = one.z[one.owner == j].double() @ plane.T

@@ -19,7 +19,7 @@ from torch.func import grad, jvp
 
 from fedbook import arguments
 from fedbook.lab.chapter02_theory import Sides, several
-from fedbook.learning.cka import cka_gradient, gram, gram_cka, mean_gram
+from fedbook.papers.hetero_ssfl.cka import cka_gradient, gram, gram_cka, mean_gram
 from fedbook.randomness import normal, stream
 
 VARIANTS = ("both", "no predictor", "no stop-gradient")

@@ -203,7 +203,7 @@ def check_run_delta(answer: Any) -> str | None:
     solution={"question": "Is DP-RSVRG better at the same true budget?", "seeds": 8, "low": -0.1, "high": -0.01},
     hints=("Paired seeds: the same split, start and noise for both methods.",
            "Change one thing only, and hold the budget of the run fixed: compare at equal epsilon, not at equal sigma.",
-           "`fedbook.learning.intervals.paired_difference(a, b)` gives the interval.",),
+           "`fedbook.intervals.paired_difference(a, b)` gives the interval.",),
     wrong_answers=(
         WrongAnswer("one seed", {"question": "Does K = 3 help?", "seeds": 1, "low": 0.0, "high": 0.1}, "seeds",
                     "One run cannot tell an effect from luck."),

@@ -18,7 +18,7 @@ from fedbook.lab import chapter03_descent as descent
 from fedbook.lab import chapter03_local as local
 from fedbook.lab import chapter03_theory as theory
 from fedbook.lab.errata import errata_text
-from fedbook.privacy import local_call, participation
+from fedbook.papers.prirfed import local_call, participation
 from fedbook.privacy.gaussian import calibrate, exact_epsilon, gaussian_mu
 from fedbook.randomness import normal, stream
 

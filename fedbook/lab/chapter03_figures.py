@@ -19,9 +19,9 @@ from fedbook.geometry import SPD
 from fedbook.lab.chapter03_disk import draw_hyperbolic_noise, draw_poincare
 from fedbook.lab.chapter03_sphere import draw_sphere_geometry, draw_tangent_noise, draw_transport
 from fedbook.lab.panels import panels, plain_log, several
-from fedbook.lab.style import PALETTE, series
+from fedbook.lab.style import FAINT_CONNECTOR, PALETTE, series
+from fedbook.papers.prirfed.participation import TABLE_1, run_guarantee
 from fedbook.privacy.gaussian import calibrate
-from fedbook.privacy.participation import TABLE_1, run_guarantee
 from fedbook.randomness import normal, stream
 
 __all__ = [
@@ -180,7 +180,7 @@ def draw_bounds(ax: Axes, rows: Mapping[str, tuple[float, float, Any]]) -> str:
         bounds = row[2] if isinstance(row[2], Mapping) else {"right side": row[2]}
         measured, error = arguments.real("measured", row[0], above=0.0), arguments.real("error", row[1], 0.0)
         values = {k: arguments.real(f"right side of {label}", v, above=0.0) for k, v in bounds.items()}
-        ax.plot([measured, max(values.values())], [i, i], color="#B9C3D0", linestyle="-", marker="", zorder=1)
+        ax.plot([measured, max(values.values())], [i, i], color=FAINT_CONNECTOR, linestyle="-", marker="", zorder=1)
         ax.plot([max(measured - 2 * error, 0.1 * measured), measured + 2 * error], [i, i], color=PALETTE[0],
                 linestyle="-", marker="|", markersize=9, zorder=2)  # fmt: skip
         for words, value in {"measured, ± 2 standard errors": measured, **values}.items():

@@ -12,7 +12,7 @@ from fedbook import arguments
 from fedbook.geometry import Hyperboloid, frechet_mean, tangent_mean
 from fedbook.lab import chapter03_descent as descent
 from fedbook.lab.chapter03_theory import hessian
-from fedbook.learning.synthetic import hyperbolic_ball_records
+from fedbook.papers.prirfed.synthetic import hyperbolic_ball_records
 from fedbook.randomness import normal, stream
 
 H = Hyperboloid()

@@ -208,7 +208,7 @@ def check_true_privacy(answer: Any) -> str | None:
     solution={"question": "Does q = 0.1 gain accuracy at C = 0.5?", "seeds": 8, "low": 0.004, "high": 0.026},
     hints=("Paired seeds: the same split, start and noise for both methods.",
            "Change one thing only. Where noise dominates and where clipping dominates the answers may differ.",
-           "`fedbook.learning.intervals.paired_difference(a, b)` gives the interval.",),
+           "`fedbook.intervals.paired_difference(a, b)` gives the interval.",),
     wrong_answers=(
         WrongAnswer("one seed", {"question": "Does SAM help?", "seeds": 1, "low": 0.0, "high": 0.1}, "seeds",
                     "One run cannot tell an effect from luck."),

@@ -22,9 +22,9 @@ from fedbook.federation.exchange import Local
 from fedbook.federation.history import History
 from fedbook.federation.loop import Rounds
 from fedbook.federation.tree import flatten, tree_map
-from fedbook.lab.style import PALETTE, band, series
+from fedbook.lab.style import PALETTE, REFERENCE, band, series
 from fedbook.learning.models import Parameters
-from fedbook.learning.personal import PersonalProblem
+from fedbook.papers.dp2_fedsam.problem import PersonalProblem
 
 HATCHES = ("", "//", "..", "xx", "--", "\\\\", "++")
 
@@ -62,7 +62,7 @@ def client_loss(
 ) -> tuple[Callable[[Parameters], Tensor], Parameters]:
     """The mean training loss of all clients of federation ``slot`` as a function of the shared part; and that part.
 
-    Heads stay where they are, every client counts the same. For the functions of fedbook.learning.sharpness.
+    Heads stay where they are, every client counts the same. For the functions of fedbook.papers.dp2_fedsam.sharpness.
     Raises: TypeError, ValueError (nothing is shared).
     """
     slot, net = _slot(problem, rounds, slot), problem.model
@@ -114,7 +114,7 @@ def draw_norms(ax: Axes, norms: Mapping[str, Tensor], clip_norm: float) -> str:
         told = f"mean {mean:.2g}\n{share:.0%} clipped"
         ax.annotate(told, (1.01, i), xycoords=("axes fraction", "data"), va="center", fontsize="small")
         parts.append(f"{label} {mean:.3g} and {share:.0%}")
-    ax.axvline(clip_norm, color="#555555", linewidth=1.2, linestyle="--")
+    ax.axvline(clip_norm, color=REFERENCE, linewidth=1.2, linestyle="--")
     ax.annotate(f"C = {clip_norm:g}", (clip_norm, 1.01), xycoords=("data", "axes fraction"), ha="center",
                 fontsize="small")  # fmt: skip
     _logarithmic(ax.xaxis)

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedbook.compression.accounts import TimeModel, index_bits
 from fedbook.lab.chapter05_errata import ERRATA, TOLD, errata_table
 from fedbook.lab.compare import short
 from fedbook.lab.exercises import WrongAnswer, exercise
+from fedbook.papers.cvfl.accounts import TimeModel, index_bits
 from fedbook.randomness import stream
 
 __all__ = ["ERRATA", "TOLD", "errata_table"]

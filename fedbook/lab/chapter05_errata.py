@@ -12,9 +12,9 @@ from itertools import combinations
 
 import torch
 
-from fedbook.compression.accounts import index_bits
 from fedbook.lab import chapter05_paper as paper
 from fedbook.lab.errata import errata_text
+from fedbook.papers.cvfl.accounts import index_bits
 
 ROOT3 = math.sqrt(3)
 

@@ -10,13 +10,13 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from fedbook import arguments
-from fedbook.compression.accounts import MB, TimeModel, bits_per_round
 from fedbook.federation.loop import Rounds
 from fedbook.lab.chapter05_paper import PARTIES, SETTINGS, STEP_S, TABLE_5, rounds_of_table_5
 from fedbook.lab.panels import panels, plain_log
-from fedbook.lab.style import PALETTE, band, series
-from fedbook.learning.vertical import VerticalProblem, VerticalSettings, vertical_problem
+from fedbook.lab.style import PALETTE, REFERENCE, band, series
 from fedbook.papers.cvfl import CVFL, EXACT, Config
+from fedbook.papers.cvfl.accounts import MB, TimeModel, bits_per_round
+from fedbook.papers.cvfl.problem import VerticalProblem, VerticalSettings, vertical_problem
 
 # --- bits against accuracy, live
 
@@ -82,7 +82,7 @@ class LiveRuns:
         for i, curve in enumerate(earlier):
             _curve(ax, curve, linewidth=0.9, **(series(1 + i) | {"marker": ""}))
         _curve(ax, steps, linewidth=2.2, markevery=max(1, len(steps) // 10), **series(0))
-        ax.axhline(TARGET, color="#555555", linewidth=1.0, linestyle=":")
+        ax.axhline(TARGET, color=REFERENCE, linewidth=1.0, linestyle=":")
         every = [step.megabytes for curve in (*earlier, steps) for step in curve]
         ax.set(xlim=(min(0.005, *every), max(40.0, *every)), ylim=(0, 1.02), ylabel="accuracy, test images",
                xlabel="megabytes so far, up and down")  # fmt: skip
@@ -211,7 +211,7 @@ def latency_drawer(
             left.plot(
                 *zip(*turns, strict=True), "X", color="black", markersize=8, zorder=5, label="the fastest changes"
             )
-        left.axvline(latency_ms, color="#555555", linewidth=1.2, linestyle=":")
+        left.axvline(latency_ms, color=REFERENCE, linewidth=1.2, linestyle=":")
         left.set(xlim=LATENCIES_MS, xlabel="$t_c$: latency of a round trip (ms)")
         left.set(ylabel="seconds to the target", title=table.words)
         for axis in (left.xaxis, left.yaxis):

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from fedbook import arguments
-from fedbook.compression.accounts import GB, MB, TimeModel, bits_per_round
+from fedbook.papers.cvfl.accounts import GB, MB, TimeModel, bits_per_round
 
 Value = tuple[float, float]  # mean and deviation
 PARTIES, STEP_S = 4, 0.01

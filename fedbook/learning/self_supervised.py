@@ -1,7 +1,7 @@
 """The round that all federated self-supervised methods share: send the encoder, train locally, average.
 
 What a method adds is a loss on the views of a batch, and perhaps something else to send: see fedbook.papers.fedsc,
-fedbook.papers.fedbyol and fedbook.papers.contrastive.
+fedbook.learning.fedbyol and fedbook.papers.fedsc.contrastive.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from torch import Tensor
 from torch.func import vmap
 
 from fedbook import arguments
-from fedbook.experiment import identity
+from fedbook.federation.checkpoint import identity
 from fedbook.federation.cohort import Cohort, Everyone, FixedSize, Sampler
 from fedbook.federation.exchange import Exchange, Local, Reply, Round, weighted_mean
+from fedbook.federation.local import Batches, Step, epochs, local_steps, sgd
 from fedbook.federation.loop import Diverged, Turn, no_setup
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, leaves, tree_map
 from fedbook.learning.encoders import Encoder
-from fedbook.learning.local import Batches, Step, epochs, local_steps, sgd
 from fedbook.learning.models import Parameters, stack
 from fedbook.learning.views import Views
 from fedbook.randomness import stream

@@ -13,7 +13,7 @@ from fedbook.lab.chapter01_widgets import digits, settings_of
 from fedbook.lab.controls import choice, slider
 from fedbook.lab.runner import RunPanel, run_panel
 from fedbook.papers.fedsc import PAPER, run_on
-from fedbook.privacy.correlation import matrix_epsilon
+from fedbook.papers.fedsc.matrix_privacy import matrix_epsilon
 from tests.lab.checks import run_and_stop, run_to_the_end
 
 LIVE = {"method": "fedsc", "coefficient": "schedule", "local_epochs": 1, "sigma": 0.0}

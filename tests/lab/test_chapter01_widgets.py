@@ -17,7 +17,7 @@ from fedbook.lab.controls import choice, log_slider, slider
 from fedbook.lab.explore import Explorer
 from fedbook.learning.contrast import bank_objective, correlation, spectral_loss
 from fedbook.papers.fedsc import PAPER
-from fedbook.privacy.correlation import matrix_epsilon, matrix_sigma
+from fedbook.papers.fedsc.matrix_privacy import matrix_epsilon, matrix_sigma
 from fedbook.randomness import normal, stream
 from tests.lab.checks import drawn, numbers
 
@@ -249,7 +249,7 @@ def test_spectrum_picture(axes, recorded):
 # --- every corner of every control
 
 
-def test_sweeps(own_time, recorded):
+def test_sweeps(recorded):
     pair = Explorer(
         two.draw_two_clients, (1, 2, (9.5, 4.2)), None,
         {"alpha": choice("α  own contrast", ALPHAS, "q"), "share": slider("q₁  share of client 1", 0.1, 0.9, 0.05, 0.5),

@@ -9,7 +9,7 @@ import torch
 from fedbook import data
 from fedbook.lab import chapter02
 from fedbook.lab.exercises import check
-from fedbook.learning import cka
+from fedbook.papers.hetero_ssfl import cka
 from fedbook.randomness import normal, stream
 from tests.lab.checks import says_wrong
 

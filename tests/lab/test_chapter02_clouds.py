@@ -122,10 +122,11 @@ def test_the_explorer_sweeps_every_control(monkeypatch):
     explorer = clouds.clouds_explorer()
     assert len(seen) == 1 and set(explorer.specs) == {"angle", "scale", "shear", "added"}
     assert all(re.match(r"\S  \w", spec.label) for spec in explorer.specs.values())  # symbol and word
+    swept = explorer.sweep()
     ends = ["angle = -180", "angle = 180", "scale = 0.2", "scale = 5.0", "shear = -3.0", "shear = 3.0"]
     for stop in ends + [f"added = {value!r}" for value in clouds.ADDED.values() if value != "nothing"]:
-        assert f"{stop}, others at default" in explorer.timings
-    assert len([s for s in explorer.timings if s.startswith("preset")]) == len(explorer.presets) == 4
+        assert f"{stop}, others at default" in swept
+    assert len([s for s in swept if s.startswith("preset")]) == len(explorer.presets) == 4
     explorer.set(shear=-3.0, added="shift both")
     assert "sheared by -3; added: shift of both, by 3." in explorer.sentence
     explorer.reset()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedbook.lab import chapter02_mean as mean
 from fedbook.lab import chapter02_spectrum as spectrum
 from fedbook.lab import chapter02_theory as theory
-from fedbook.learning import cka
+from fedbook.papers.hetero_ssfl import cka
 from fedbook.randomness import normal, stream
 
 SETTINGS = settings(derandomize=True, deadline=None, max_examples=40)

@@ -15,11 +15,11 @@ from fedbook.lab import chapter02_widgets as widgets
 from fedbook.lab.chapter02_paper import WEIGHTS
 from fedbook.lab.controls import choice, log_slider, slider
 from fedbook.lab.explore import Explorer
-from fedbook.learning.cka import ceiling, gram, gram_cka
 from fedbook.learning.encoders import encoder
 from fedbook.learning.online import online
 from fedbook.learning.siamese import byol_loss
 from fedbook.papers.hetero_ssfl import PAPER
+from fedbook.papers.hetero_ssfl.cka import ceiling, gram, gram_cka
 
 MU = {"mu": 0.5, "width": 4, "sign": "distance"}
 SET = {"images": 300.0, "width": 32, "clients": 5, "architecture": "cnn_m"}
@@ -182,7 +182,7 @@ def test_set_picture(axes, draw_set):
 # --- every corner of every control
 
 
-def test_sweeps(own_time, draw_mu, draw_set):
+def test_sweeps(draw_mu, draw_set):
     first = Explorer(
         draw_mu, (1, 2, (10.5, 4.2)), None,
         {"mu": log_slider("μ  weight of alignment", 0.01, 100.0, 0.5), "width": choice("d  width", widgets.WIDTHS, 4),

@@ -13,8 +13,8 @@ from fedbook.lab import chapter03_disk as pictures
 from fedbook.lab import chapter03_figures as figures
 from fedbook.lab import chapter03_sphere as sphere
 from fedbook.lab.chapter03_simulation import Checked
-from fedbook.learning.embedding import from_disk, to_disk
-from fedbook.learning.synthetic import hyperbolic_ball_records
+from fedbook.papers.prirfed.embedding import from_disk, to_disk
+from fedbook.papers.prirfed.synthetic import hyperbolic_ball_records
 from fedbook.randomness import normal, stream
 from tests.lab.checks import numbers
 

@@ -15,7 +15,7 @@ from fedbook.experiment import compare, plan
 from fedbook.lab import chapter03_stored as stored
 from fedbook.lab import results
 from fedbook.papers.prirfed import METHODS, PAPER, problem_of
-from fedbook.privacy.local_call import call_epsilon, rsgd_parts
+from fedbook.papers.prirfed.local_call import call_epsilon, rsgd_parts
 
 CHANGES = {"rounds": 4, "agents": 6, "evaluate_every": 1}
 VARY = {"epsilon_call": [0.5, 4.0], "sigma_rule": ["calibrated", "paper"]}

@@ -112,7 +112,7 @@ def test_means_say_their_distances(axes, surface):
 
 def test_the_frechet_mean_on_the_disk_is_least(axes):
     """No point near the star has a smaller sum of squared distances to the drawn points."""
-    from fedbook.learning.embedding import from_disk
+    from fedbook.papers.prirfed.embedding import from_disk
 
     widgets.draw_means(axes, **(MEANS | {"surface": "hyperbolic plane"}))
     drawn = {line.get_label(): torch.from_numpy(line.get_xydata()) for line in axes[0].lines}
@@ -217,7 +217,7 @@ def test_live_panel_runs_and_stops():
 # --- every corner of every control
 
 
-def test_sweeps(own_time):
+def test_sweeps():
     wide = (1, 2, (9.0, 4.2))
     clip = Explorer(
         DRAW, wide, None,

@@ -91,7 +91,7 @@ def test_the_clipped_mean_by_hand_is_the_packages():
 
 
 def test_the_sam_step_is_the_packages():
-    from fedbook.learning.local import sam_point
+    from fedbook.federation.local import sam_point
 
     theta = {"body": torch.full((2, 3), 0.3).double(), "bias": torch.tensor([1.0, -0.5]).double()}
     loss = chapter04._bowl

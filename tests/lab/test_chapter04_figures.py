@@ -13,15 +13,15 @@ from matplotlib.figure import Figure
 from fedbook.experiment import compare
 from fedbook.federation import Rounds, tree_map
 from fedbook.federation.history import History, Record
+from fedbook.intervals import mean_interval, paired_difference
 from fedbook.lab import chapter04_budget as budget
 from fedbook.lab import chapter04_figures as figures
 from fedbook.lab import chapter04_stored as stored
 from fedbook.lab import chapter04_tables as tables
 from fedbook.lab.chapter04_descent import one_round, random_quadratics
-from fedbook.learning.intervals import mean_interval, paired_difference
-from fedbook.learning.personal import PersonalSettings, personal_problem
-from fedbook.learning.sharpness import gaussian_rise, loss_surface, random_directions
 from fedbook.papers.dp2_fedsam import METHODS, PAPER, Config, DP2FedSAM
+from fedbook.papers.dp2_fedsam.problem import PersonalSettings, personal_problem
+from fedbook.papers.dp2_fedsam.sharpness import gaussian_rise, loss_surface, random_directions
 from fedbook.privacy.sampled import paper_sigma, sampled_epsilon, without_replacement_rdp
 from fedbook.randomness import stream
 from tests.lab.checks import looks

@@ -17,9 +17,9 @@ from fedbook.lab.chapter04_figures import client_loss
 from fedbook.lab.controls import choice, log_slider, slider
 from fedbook.lab.explore import Explorer
 from fedbook.lab.runner import run_panel
-from fedbook.learning.personal import PersonalSettings, personal_problem
-from fedbook.learning.sharpness import gaussian_rise, top_eigenvalues
 from fedbook.papers.dp2_fedsam import PAPER, Config, DP2FedSAM
+from fedbook.papers.dp2_fedsam.problem import PersonalSettings, personal_problem
+from fedbook.papers.dp2_fedsam.sharpness import gaussian_rise, top_eigenvalues
 from fedbook.randomness import normal, stream
 from tests.lab.checks import numbers
 
@@ -192,7 +192,7 @@ def test_live_panel_at_its_corners(epsilon, classes, monkeypatch):
 # --- every corner of every control
 
 
-def test_sweeps(own_time):
+def test_sweeps():
     clip = Explorer(
         widgets.clip_drawer(UPDATES), (1, 1), None,
         {"clip_norm": log_slider("C", 0.01, 100.0, 1.0), "noise_multiplier": slider("σ", 0.0, 5.0, 0.5, 1.0),

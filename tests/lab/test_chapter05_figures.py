@@ -14,8 +14,8 @@ from fedbook.lab import chapter05_figures as figures
 from fedbook.lab import chapter05_floor_figures as floors
 from fedbook.lab import chapter05_pictures as pictures
 from fedbook.lab.chapter05_descent import Bound
-from fedbook.learning.vertical import VerticalSettings, vertical_problem
 from fedbook.papers.cvfl import CVFL, Config
+from fedbook.papers.cvfl.problem import VerticalSettings, vertical_problem
 from tests.lab.checks import looks
 
 SETTINGS = VerticalSettings(embedding=32, train_samples=200, test_samples=100)

@@ -5,8 +5,8 @@ import statistics
 
 import pytest
 
-from fedbook.compression.accounts import MB
 from fedbook.lab import chapter05_paper as paper
+from fedbook.papers.cvfl.accounts import MB
 from fedbook.randomness import stream
 
 # mean epochs to the target, worked out by hand from the printed costs: none, then scalar, vector, top-k at 2, 3, 4 bits

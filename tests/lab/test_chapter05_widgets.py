@@ -10,7 +10,6 @@ from matplotlib.colors import to_rgba
 from matplotlib.path import Path
 
 from fedbook.compression import TopK
-from fedbook.compression.accounts import TimeModel
 from fedbook.experiment import plan
 from fedbook.lab import chapter05_live as live
 from fedbook.lab import chapter05_widgets as widgets
@@ -19,6 +18,7 @@ from fedbook.lab.controls import choice, log_slider, slider
 from fedbook.lab.explore import Explorer
 from fedbook.lab.runner import RunPanel, run_panel
 from fedbook.papers.cvfl import PAPER
+from fedbook.papers.cvfl.accounts import TimeModel
 from fedbook.randomness import normal, stream
 from tests.lab.checks import drawn, numbers, run_and_stop, run_to_the_end
 
@@ -309,7 +309,7 @@ def test_index_is_what_the_wire_needs(axes, bits, width, batch_size):
 # --- every corner of every control
 
 
-def test_sweeps(own_time):
+def test_sweeps():
     wide = (1, 2, (9.0, 4.0))
     quantised = Explorer(
         widgets.draw_quantised, wide, None,
