@@ -95,6 +95,16 @@ def test_a_notebook_with_an_error_is_not_rewritten(mini, tmp_path):
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
 
 
+def test_a_rewritten_notebook_keeps_the_rules_or_is_not_committed(mini, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedbook.book.commit.EXEMPT", ())
+    monkeypatch.setattr("fedbook.book.check.EXEMPT", ())
+    path = mini.write(tmp_path / "00_start_here.ipynb", mini.markdown("It is 0.94."), mini.code("print(0.93)"))
+    before = path.read_bytes()
+    with pytest.raises(CommitError, match="00_start_here: prose-number: cell 1: 0.94 stands in no output"):
+        commit_chapter(path)
+    assert path.read_bytes() == before
+
+
 def test_scrubbing_drops_what_papermill_put_in(mini):
     book = mini.notebook(mini.code("a"), mini.code("b", "injected-parameters"), mini.code("c"))
     book.cells[0].metadata["execution"] = {"iopub.status.idle": "now"}
