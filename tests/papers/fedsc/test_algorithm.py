@@ -1,5 +1,6 @@
 """FedSC against a plain loop, its reductions, its books, and what it refuses."""
 
+import sys
 from dataclasses import fields, replace
 
 import numpy as np
