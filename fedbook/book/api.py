@@ -7,7 +7,6 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import walk_packages
 from typing import Any
@@ -18,21 +17,16 @@ LEFT_OUT = ("fedbook.lab.chapter", "fedbook.chapters", "fedbook.book.worker", "f
 
 
 def write_reference(out: Path) -> list[tuple[str, str, str, str]]:
-    """Write the reference into ``out/api``; the search entries (module, name, address, first paragraph).
-
-    Without pdoc (the extra ``dev``) there is none, and the list is empty.
-    """
-    shutil.rmtree(out / "api", ignore_errors=True)
-    if find_spec("pdoc") is None:
-        return []
+    """Write the reference into ``out/api``; the search entries (module, name, address, first paragraph)."""
     import pdoc.doc
     import pdoc.render
 
     import fedbook
 
+    shutil.rmtree(out / "api", ignore_errors=True)
     pdoc.render.configure(search=False, show_source=False, template_directory=ASSETS / "api")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # annotations that only a type checker reads, packages that are not installed
+        warnings.simplefilter("ignore")  # annotations that only a type checker can read
         names = [one.name for one in walk_packages(fedbook.__path__, "fedbook.") if not one.name.startswith(LEFT_OUT)]
         modules = {name: pdoc.doc.Module(import_module(name)) for name in ["fedbook", *names]}
         entries = []

@@ -7,10 +7,10 @@ import mimetypes
 import re
 from dataclasses import dataclass, field
 from html import escape, unescape
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from fedbook.book import frames
 from fedbook.book.cells import cells_html
 from fedbook.book.contents import CHAPTERS, Chapter
 from fedbook.book.mathematics import mathematics
@@ -47,7 +47,7 @@ def chapter_page(notebook_path: str | Path, chapter: Chapter, folder: str | Path
     path = Path(notebook_path)
     problems: list[str] = []
     notebook = nbformat.read(path, as_version=4)
-    _place_frames(notebook, path)
+    frames.place(notebook, frames.load(path))
     soup = BeautifulSoup(cells_html(notebook, problems), features="html.parser")
     entries = _headings(soup)
     for table in soup.find_all("table"):
@@ -64,43 +64,39 @@ def chapter_page(notebook_path: str | Path, chapter: Chapter, folder: str | Path
     problems += outside_references(soup)
     if problems:
         raise RenderError("\n".join(f"{chapter.name}: {problem}" for problem in problems))
-    sidebar = f"<details open><summary>{escape(chapter.title)}</summary><ol>{''.join(entries)}</ol></details>"
+    sidebar = f"<details open><summary>{escape(title(chapter))}</summary><ol>{''.join(entries)}</ol></details>"
     body, sidebar = with_formulas(f"{note}{soup}"), with_formulas(sidebar)
     return Page(
-        html=page(f"{chapter.number} · {chapter.title}", body, navigation=neighbours(chapter), sidebar=sidebar),
+        html=page(title(chapter), body, navigation=neighbours(chapter), sidebar=sidebar),
         anchors={one["id"] for one in soup.find_all(id=True)},
         links=[link["href"] for link in soup.find_all("a", href=True)],
         sections=_sections(soup),
     )
 
 
-def _place_frames(notebook: Any, path: Path) -> None:
-    """Put the frames kept for a notebook's widgets in the place of their pictures: then they play in the page."""
-    if find_spec("fedbook.book.frames") is not None:
-        from fedbook.book import frames
-
-        frames.place(notebook, frames.load(path))
-
-
 def with_formulas(html: str) -> str:
     """The page with its formulas drawn. A full stop or comma stays on the line of the formula before it."""
 
     def drawn(match: re.Match[str]) -> str:
-        return f"{match[1]}{mathematics(unescape(match[3]), match[2] == 'div')}</{match[2]}>"
+        tag, element, tex, mark = match.groups()
+        return f"{tag}{mathematics(unescape(tex), element == 'div')}</{element}>{mark and chr(0x2060)}{mark}"
 
-    html = re.sub(r'(?s)(<(div|span) [^>]*class="tex[^>]*>)(.*?)</\2>', drawn, html)
-    return re.sub(r"(</span></span></span></span>)(?=[.,;:!?)])", "\\1\u2060", html)
+    return re.sub(r'(?s)(<(div|span) [^>]*class="tex[^>]*>)(.*?)</\2>([.,;:!?)]*)', drawn, html)
+
+
+def title(chapter: Chapter) -> str:
+    """Number, title and kind of a notebook, e.g. ``1 · FedSC: spectral contrast across clients, proofs``."""
+    return f"{chapter.number} · {chapter.title}" + ("" if chapter.kind == "lesson" else f", {chapter.kind}")
 
 
 def neighbours(chapter: Chapter) -> str:
-    """Links to the previous and the next chapter."""
-    parts = []
-    for step, arrow in ((-1, "← {}"), (1, "{} →")):
-        at = CHAPTERS.index(chapter) + step
-        if 0 <= at < len(CHAPTERS):
-            text = arrow.format(escape(CHAPTERS[at].title.split(":")[0]))
-            parts.append(f'<a href="{CHAPTERS[at].page}">{text}</a>')
-    return " ".join(parts)
+    """Links to the lesson before, the other notebooks of the chapter and the lesson after."""
+    lessons = [one for one in CHAPTERS if one.kind == "lesson"]
+    at = [one.slug for one in lessons].index(chapter.slug)
+    links = [(one, f"← {one.title.split(':')[0]}") for one in lessons[max(at - 1, 0) : at]]
+    links += [(one, one.kind) for one in CHAPTERS if one.slug == chapter.slug and one != chapter]
+    links += [(one, f"{one.title.split(':')[0]} →") for one in lessons[at + 1 : at + 2]]
+    return " ".join(f'<a href="{one.page}">{escape(text)}</a>' for one, text in links)
 
 
 def page_link(url: str) -> str:
@@ -137,8 +133,8 @@ def _sections(soup: Any) -> list[tuple[str, str, str]]:
     sections, above = [], ""
     for section in soup.find_all("section", id=True):
         first = section.find(True)
-        title = section.find(["h1", "h2", "h3"])
-        above = title.get_text() if title else above
+        own = section.find(["h1", "h2", "h3"])
+        above = own.get_text() if own else above
         lead = first.find("strong") if first and first.name == "p" else None
         heading = f"{above} · {lead.get_text()}" if lead and lead == first.contents[0] else above
         sections.append((heading, section["id"], " ".join(section.get_text().split())))

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import unquote
 
-from fedbook.book.chapter_page import Page, RenderError, arxiv_links, chapter_page
+from fedbook.book.chapter_page import Page, RenderError, arxiv_links, chapter_page, title
 from fedbook.book.contents import CHAPTERS, Chapter, notebooks_folder
 from fedbook.book.page import page, write_assets
 from fedbook.book.run import ChapterReport, read_reports
@@ -53,7 +53,7 @@ def render_book(
         except RenderError as error:
             problems.append(str(error))
     entries = [
-        (chapter.title, heading, f"{chapter.page}#{anchor}", text)
+        (title(chapter), heading, f"{chapter.page}#{anchor}", text)
         for chapter in CHAPTERS
         if chapter.page in pages
         for heading, anchor, text in pages[chapter.page].sections
@@ -90,9 +90,9 @@ def dead_links(name: str, pages: Mapping[str, Page]) -> list[str]:
 
 
 def contents_page(reports: Mapping[str, ChapterReport], written: set[str], reference: bool) -> str:
-    """The table of contents: title and claim of each chapter, and what ran here, how long, whether it agreed."""
+    """The table of contents: title and claim of each notebook, and what ran here, how long, whether it agreed."""
     link = 'The package is documented in the <a href="api/fedbook.html">API reference</a>.' if reference else ""
-    head = "".join(f'<th scope="col">{text}</th>' for text in ("Chapter", "Checked here", "Outputs"))
+    head = "".join(f'<th scope="col">{text}</th>' for text in ("Notebook", "Checked here", "Outputs"))
     head += "".join(f'<th scope="col" class="number">{text}</th>' for text in ("Seconds", "Peak MB"))
     rows = "".join(_row(chapter, reports.get(chapter.name), chapter.page in written) for chapter in CHAPTERS)
     table = f'<div class="scroll" role="group" aria-label="Chapters"><table><thead><tr>{head}</tr></thead><tbody>{rows}'
@@ -100,24 +100,22 @@ def contents_page(reports: Mapping[str, ChapterReport], written: set[str], refer
 
 
 def _row(chapter: Chapter, report: ChapterReport | None, written: bool) -> str:
-    title = f"{chapter.number} · {escape(chapter.title)}"
-    title = f'<a href="{chapter.page}">{title}</a>' if written else title
-    citation = arxiv_links(escape(chapter.citation))
+    name = escape(title(chapter))
+    name = f'<a href="{chapter.page}">{name}</a>' if written else name
+    if chapter.kind == "lesson":
+        name += f"<br><small>{escape(chapter.claim)}</small>"
+        name += f"<br><small><i>{arxiv_links(escape(chapter.citation))}</i></small>"
     outputs = "-" if not written else f"this run, {report.profile}" if shows_own_run(report) else "committed"
     costs = (report.seconds, report.peak_mb) if report is not None else (None, None)
     cells = "".join(f'<td class="number">{"-" if cost is None else f"{cost:.0f}"}</td>' for cost in costs)
-    return (
-        f"<tr><td>{title}<br><small>{escape(chapter.claim)}</small><br><small><i>{citation}</i></small></td>"
-        f"<td>{_checked(report)}</td><td>{outputs}</td>{cells}</tr>"
-    )
+    return f"<tr><td>{name}</td><td>{_checked(report)}</td><td>{outputs}</td>{cells}</tr>"
 
 
 def _checked(report: ChapterReport | None) -> str:
     """What ran here, and whether the cells marked for comparison gave what is committed."""
     if report is None:
         return "not run"
-    passed, failed = getattr(report, "passed", None), getattr(report, "failed", None)
-    counted = "" if passed is None else f"; {passed} cells agree, {failed} do not"
+    counted = f"; {report.agreed} of {report.marked} marked cells agree" if report.marked else ""
     if report.ok:
         return f"ran ({escape(report.profile)}){counted}"
     problems = "".join(f"<li>{escape(problem)}</li>" for problem in report.problems)
