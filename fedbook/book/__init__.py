@@ -1,7 +1,7 @@
 """The book: its contents, the run of its chapters, their checks, and the HTML pages.
 
-``build`` runs chapters and renders them; the parts are ``contents``, ``run`` (papermill, nbval),
-``check`` (lint of notebooks), ``commit`` (rewrites the committed notebooks), ``render`` and ``api`` (the API reference).
+``build`` runs chapters and renders them; the parts are ``contents``, ``run`` (papermill, nbval), ``check`` (lint of
+notebooks), ``commit`` (rewrites the committed notebooks), ``render`` and ``api`` (the API reference).
 """
 
 from __future__ import annotations

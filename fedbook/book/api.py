@@ -6,6 +6,7 @@ import re
 import shutil
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
@@ -28,7 +29,10 @@ def write_reference(out: Path) -> list[tuple[str, str, str, str]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # annotations that only a type checker can read
         names = [one.name for one in walk_packages(fedbook.__path__, "fedbook.") if not one.name.startswith(LEFT_OUT)]
-        modules = {name: pdoc.doc.Module(import_module(name)) for name in ["fedbook", *names]}
+        modules = {}
+        for name in ["fedbook", *names]:
+            with suppress(ModuleNotFoundError):  # an engine whose package is not installed
+                modules[name] = pdoc.doc.Module(import_module(name))
         entries = []
         for name, module in modules.items():
             target = out / "api" / f"{name.replace('.', '/')}.html"

@@ -47,7 +47,7 @@ def chapter_page(notebook_path: str | Path, chapter: Chapter, folder: str | Path
     path = Path(notebook_path)
     problems: list[str] = []
     notebook = nbformat.read(path, as_version=4)
-    frames.place(notebook, frames.load(path))
+    playing = frames.place(notebook, frames.load(path))
     soup = BeautifulSoup(cells_html(notebook, problems), features="html.parser")
     entries = _headings(soup)
     for table in soup.find_all("table"):
@@ -67,7 +67,7 @@ def chapter_page(notebook_path: str | Path, chapter: Chapter, folder: str | Path
     sidebar = f"<details open><summary>{escape(title(chapter))}</summary><ol>{''.join(entries)}</ol></details>"
     body, sidebar = with_formulas(f"{note}{soup}"), with_formulas(sidebar)
     return Page(
-        html=page(title(chapter), body, navigation=neighbours(chapter), sidebar=sidebar),
+        html=page(title(chapter), body, navigation=neighbours(chapter), sidebar=sidebar, frames=playing),
         anchors={one["id"] for one in soup.find_all(id=True)},
         links=[link["href"] for link in soup.find_all("a", href=True)],
         sections=_sections(soup),

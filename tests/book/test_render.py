@@ -89,8 +89,8 @@ def book(mini, tmp_path_factory):
     mini.write(root / "01_fedsc.ipynb", mini.markdown("# 1 · FedSC\n\n## Its shape"), second)
     quick = mini.printed(mini.code("print(1)"), "quick 0.11\n", 1)
     mini.write(executed / "01_fedsc.ipynb", mini.markdown("# 1 · FedSC\n\n## Its shape"), quick)
-    failed = ChapterReport("00_start_here", "quick", ("00_start_here: cell 3 went wrong",), 9, 12.3, 456.0, 78.0)
-    write_reports(executed, [failed, ChapterReport("01_fedsc", "quick", (), 9, 9.0, 400.0, 70.0)])
+    failed = ChapterReport("00_start_here", "quick", ("00_start_here: cell 3 went wrong",), seconds=12.3, peak_mb=456.0)
+    write_reports(executed, [failed, ChapterReport("01_fedsc", "quick", passed=9, marked=5, agreed=4)])
     entry = ("fedbook.wire", "Wire", "api/fedbook/wire.html#Wire", "What crosses.")
     index = render_book(executed, out, root=root, reference=[entry])
     soups = {path.name: BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser") for path in out.glob("*.html")}
@@ -185,7 +185,7 @@ def test_boxes_that_may_scroll_have_a_name(book):
 def test_pages_show_committed_numbers_never_those_of_a_quick_run(book):
     text = book.pages["01_fedsc.html"].get_text()
     assert "committed 0.93" in text and "quick 0.11" not in text
-    write_reports(book.executed, [ChapterReport("01_fedsc", "standard", ())])
+    write_reports(book.executed, [ChapterReport("01_fedsc", "standard")])
     render_book(book.executed, book.out, root=book.root)
     text = (book.out / "01_fedsc.html").read_text(encoding="utf-8")
     assert "quick 0.11" in text and "committed 0.93" not in text and "profile standard" in text
@@ -196,7 +196,7 @@ def test_the_contents_say_what_ran_here(book):
     assert len(rows) == len(CHAPTERS)
     assert all(one.title in row and one.claim in row for one, row in zip(CHAPTERS, rows, strict=True))
     assert "failed (quick)" in rows[0] and "cell 3 went wrong" in rows[0] and rows[0].endswith("committed 12 456")
-    assert "ran (quick)" in rows[1] and all("not run" in row for row in rows[2:])
+    assert "ran (quick); 4 of 5 marked" in rows[1] and all("not run" in row for row in rows[2:])
     links = [link["href"] for link in book.pages["index.html"].select("tbody a:not([href^=http])")]
     assert links == ["00_start_here.html", "01_fedsc.html"]
 
