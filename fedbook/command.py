@@ -228,7 +228,7 @@ def _book(options: argparse.Namespace) -> int:
     if options.commit:
         reports = commit_all([book.notebooks_folder() / one.file for one in chosen])
     else:
-        reports = book.build(options.profile, chosen, options.out)
+        reports = book.build(options.profile, [one.name for one in chosen], options.out)
     print(book.table(reports))
     good = all(report.ok for report in reports)
     where = None if options.commit else str(options.out / "index.html")
