@@ -75,7 +75,7 @@ def _parser() -> Parser:
     comparing.add_argument("--out", type=Path, help="folder for compare.json and compare.png")
     comparing.set_defaults(call=_compare)
 
-    booking = commands.add_parser("book", help="execute chapters, write build/book/index.html")
+    booking = commands.add_parser("book", help="run notebooks, write the pages of all: build/book/index.html")
     booking.add_argument(
         "chapters", nargs="*", metavar="CHAPTER", help="numbers or names; default all that are written"
     )

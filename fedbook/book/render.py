@@ -20,6 +20,7 @@ INTRODUCTION = """<h1>fedbook: federated learning you can run</h1>
 every number was computed where it stands. {reference}</p>
 <p>The pages show the notebooks with their committed outputs, at full sizes, unless the table says otherwise. Runs at
 quick sizes on this machine are the proof that everything works here; their numbers stand on no page.</p>"""
+COLUMNS = ("Checked here", "Outputs", "Seconds", "Peak MB")
 Entry = tuple[str, str, str, str]  # page, heading, address, text
 
 
@@ -92,11 +93,10 @@ def dead_links(name: str, pages: Mapping[str, Page]) -> list[str]:
 def contents_page(reports: Mapping[str, ChapterReport], written: set[str], reference: bool) -> str:
     """The table of contents: title and claim of each notebook, and what ran here, how long, whether it agreed."""
     link = 'The package is documented in the <a href="api/fedbook.html">API reference</a>.' if reference else ""
-    head = "".join(f'<th scope="col">{text}</th>' for text in ("Notebook", "Checked here", "Outputs"))
-    head += "".join(f'<th scope="col" class="number">{text}</th>' for text in ("Seconds", "Peak MB"))
+    head = "".join(f'<th scope="col">{text}</th>' for text in ("Notebook", *COLUMNS))
     rows = "".join(_row(chapter, reports.get(chapter.name), chapter.page in written) for chapter in CHAPTERS)
-    table = f'<div class="scroll" role="group" aria-label="Chapters"><table><thead><tr>{head}</tr></thead><tbody>{rows}'
-    return page("fedbook", f"{INTRODUCTION.format(reference=link)}{table}</tbody></table></div>")
+    table = f'<table class="contents"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+    return page("fedbook", INTRODUCTION.format(reference=link) + table)
 
 
 def _row(chapter: Chapter, report: ChapterReport | None, written: bool) -> str:
@@ -107,8 +107,9 @@ def _row(chapter: Chapter, report: ChapterReport | None, written: bool) -> str:
         name += f"<br><small><i>{arxiv_links(escape(chapter.citation))}</i></small>"
     outputs = "-" if not written else f"this run, {report.profile}" if shows_own_run(report) else "committed"
     costs = (report.seconds, report.peak_mb) if report is not None else (None, None)
-    cells = "".join(f'<td class="number">{"-" if cost is None else f"{cost:.0f}"}</td>' for cost in costs)
-    return f"<tr><td>{name}</td><td>{_checked(report)}</td><td>{outputs}</td>{cells}</tr>"
+    values = (_checked(report), outputs, *("-" if cost is None else f"{cost:.0f}" for cost in costs))
+    cells = "".join(f'<td data-label="{label}">{value}</td>' for label, value in zip(COLUMNS, values, strict=True))
+    return f"<tr><td>{name}</td>{cells}</tr>"
 
 
 def _checked(report: ChapterReport | None) -> str:
