@@ -26,7 +26,7 @@ from fedbook.data import BrokenFile
 from fedbook.data.formats import read_lines, reading
 from fedbook.data.images import make_fashion_mnist
 from fedbook.data.wordnet import UNPUBLISHED, read_embedding, read_taxonomy
-from fedbook.learning.embedding import train_embedding
+from fedbook.papers.prirfed.embedding import train_embedding
 
 SUMS = "SHA256SUMS"
 MAMMALS, EMBEDDING, LICENCE = "mammals.txt.gz", "embedding.txt.gz", "LICENSE.txt"
@@ -71,7 +71,7 @@ def make_wordnet_embedding(out: str | Path) -> Path:
     points = train_embedding(mammals)
     rows = [f"{name} {x:.6f} {y:.6f}" for name, (x, y) in zip(mammals.names, points[:, 1:].tolist(), strict=True)]
     head = "The mammals of WordNet 3.0 in the hyperbolic plane: name, the two spatial coordinates on the hyperboloid."
-    origin = "Made from mammals.txt.gz by fedbook.learning.embedding.train_embedding."
+    origin = "Made from mammals.txt.gz by fedbook.papers.prirfed.embedding.train_embedding."
     write_lines(out / EMBEDDING, [head, origin], rows)
     read_embedding(out / EMBEDDING, mammals.names)
     return out / EMBEDDING

@@ -7,6 +7,7 @@ holds the last finished round).
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import sys
@@ -176,6 +177,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     from fedbook import arguments, experiment, papers
+    from fedbook.lab.draw import save_comparison
 
     try:
         arguments.integer("seeds", options.seeds, 1, 1000)
@@ -206,16 +208,21 @@ def _compare(options: argparse.Namespace) -> int:
     print(experiment.as_text(table))
     if options.out is not None:
         experiment.save(table, options.out)
+        save_comparison(table, options.out / "compare.png")
     print(json.dumps(experiment.summary(table)))
     return 0
 
 
 def _book(options: argparse.Namespace) -> int:
     from fedbook import arguments, book
+
+    if not all(importlib.util.find_spec(name) for name in ("nbval", "papermill")):
+        print('fedbook: the book is run by papermill and nbval: pip install "fedbook[book]"', file=sys.stderr)
+        return 1
     from fedbook.book.commit import commit_all
 
     try:
-        chosen = [book.chapter(key) for key in options.chapters] or list(book.CHAPTERS)
+        chosen = book.select(*options.chapters) or list(book.CHAPTERS)
         arguments.one_of("profile", options.profile, book.contents.PROFILES)
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error

@@ -1,7 +1,7 @@
 """The book: its contents, the run of its chapters, their checks, and the HTML pages.
 
-``build`` runs chapters and renders them; the parts are ``contents``, ``run``, ``second_run`` (nbval),
-``check`` (structure lint), ``commit`` (rewrites the committed notebooks) and ``render``.
+``build`` runs chapters and renders them; the parts are ``contents``, ``run`` (papermill, nbval),
+``check`` (lint of notebooks), ``commit`` (rewrites the committed notebooks) and ``render``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from fedbook.book.contents import CHAPTERS, Chapter, chapter, notebooks_folder
+from fedbook.book.contents import CHAPTERS, Chapter, notebooks_folder, select
 from fedbook.book.run import ChapterReport, read_reports, run_all, run_chapter, table, write_reports
 
 __all__ = [
@@ -18,17 +18,17 @@ __all__ = [
     "Chapter",
     "ChapterReport",
     "build",
-    "chapter",
     "notebooks_folder",
     "run_all",
     "run_chapter",
+    "select",
     "table",
 ]
 
 
 def build(
     profile: str = "quick",
-    chapters: Iterable[int | str | Chapter] | None = None,
+    chapters: Iterable[int | str] | None = None,
     out: str | Path = "build/book",
     jobs: int = 2,
     *,
@@ -43,7 +43,7 @@ def build(
     from fedbook.book.chapter_page import RenderError
     from fedbook.book.render import render_book
 
-    wanted = list(CHAPTERS) if chapters is None else [_chapter(one) for one in chapters]
+    wanted = list(CHAPTERS) if chapters is None else select(*chapters)
     executed = Path(out) / "executed"
     reports = run_all(wanted, profile, executed, jobs=jobs, root=root)
     try:
@@ -55,7 +55,3 @@ def build(
             reports[at] = replace(report, problems=report.problems + own)
         write_reports(executed, (read_reports(executed) | {report.name: report for report in reports}).values())
     return reports
-
-
-def _chapter(one: int | str | Chapter) -> Chapter:
-    return one if isinstance(one, Chapter) else chapter(one)

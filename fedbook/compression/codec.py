@@ -12,7 +12,7 @@ from fedbook import arguments
 from fedbook.compression.hexagonal import Hexagonal
 from fedbook.compression.scalar import UniformScalar
 from fedbook.compression.sparse import RandomK, TopK
-from fedbook.federation.ledger import Encoded
+from fedbook.wire import Encoded
 
 NAMES = ("none", "scalar", "hex", "topk", "randomk")
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedbook import arguments
 from fedbook.compression import messages, wire
 from fedbook.compression.lattice import G2, Codebook, cell_area, codebook, hexagonal_dither
-from fedbook.federation.ledger import Encoded
+from fedbook.wire import Encoded
 
 INFINITE = 2  # a flag in the header, beside those in messages
 

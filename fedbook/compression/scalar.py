@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedbook import arguments
 from fedbook.compression import messages, wire
-from fedbook.federation.ledger import Encoded
+from fedbook.wire import Encoded
 
 BINS = 2  # a flag in the header, beside those in messages
 

@@ -26,8 +26,8 @@ from torch import Tensor
 from fedbook import arguments
 from fedbook.compression import messages, wire
 from fedbook.compression.scalar import UniformScalar
-from fedbook.federation.ledger import Encoded
 from fedbook.randomness import stream
+from fedbook.wire import Encoded
 
 
 def party_dither(seed: int, t: int, party: int, shape: tuple[int, ...]) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedbook import arguments
 from fedbook.compression import messages, wire
-from fedbook.federation.ledger import Encoded
+from fedbook.wire import Encoded
 
 WHOLE, LIST, BITMAP, SHARED = 0, 1, 2, 4  # flags in the header: the form of the index; SHARED comes on top
 _MOST_WIDTH = 2**31 - 1

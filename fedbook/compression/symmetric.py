@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.federation.ledger import Encoded, Wire
+from fedbook.wire import Encoded, Wire
 
 
 class UpperTriangle:

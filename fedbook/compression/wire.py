@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.federation.ledger import Encoded
+from fedbook.wire import Encoded
 
 HEADER_BYTES = 32
 FORMAT = 0xC1

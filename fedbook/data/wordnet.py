@@ -157,7 +157,7 @@ def wordnet_embedding(root: Root = None) -> Tensor:
     """Where the book's own embedding puts the published mammals in the hyperbolic plane. Ships with the book.
 
     Shapes: float64 [1180, 3], points of the hyperboloid, time first, row i for name i of ``wordnet_mammals()``.
-    Made by ``fedbook.learning.embedding.train_embedding``; nobody is further than 12 from the origin.
+    Made by ``fedbook.papers.prirfed.embedding.train_embedding``; nobody is further than 12 from the origin.
     Raises: DataNotFound, BrokenFile, TypeError, ValueError.
     """
     names = wordnet_mammals(root=root).names

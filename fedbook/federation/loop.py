@@ -128,7 +128,7 @@ class Rounds:
     rounds and after the last (the simulator's privilege: it is in no ledger). With ``path`` a checkpoint
     is written after every ``save_every`` rounds; ``resume=True`` continues from it, if it is there.
     ``noise_seeds="system"`` draws privacy noise from the operating system. ``how`` and ``chunk`` (see
-    fedbook.learning.local) default to the committed choice for the device and the model.
+    fedbook.federation.local) default to the committed choice for the device and the model.
     ``delta``: at which privacy is reported and budgeted. ``budget``: the epsilon at ``delta`` that the run may
     cost; it ends before the round that would cost more, with the model it has and ``stopped`` saying why. So it does
     where an algorithm finds that it has :class:`Diverged` (``diverged``).
@@ -371,6 +371,6 @@ def _noise_seeds(noise_seeds: str | Sequence[int], seeds: tuple[int, ...]) -> tu
 
 
 def _committed_choice(algorithm: Algorithm, federation: Federation) -> tuple[str, int | None]:
-    from fedbook.learning.local import choose
+    from fedbook.federation.local import choose
 
     return choose(federation.device.type, getattr(algorithm, "kind", "other"))

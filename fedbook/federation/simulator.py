@@ -12,10 +12,11 @@ from torch import Tensor
 
 from fedbook import arguments, interrupts
 from fedbook.federation.exchange import Chain, Exchange, Local, Part, Reply, Total, Uploads
-from fedbook.federation.ledger import ByteLedger, Encoded, Wire, row_bytes
+from fedbook.federation.ledger import ByteLedger, row_bytes
 from fedbook.federation.population import Federation, Group
 from fedbook.federation.tree import Tree, flatten, leaves, tree_map, unflatten
 from fedbook.randomness import stream
+from fedbook.wire import Encoded, Wire
 
 
 class Simulator:

@@ -17,11 +17,11 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.compression.accounts import MB
 from fedbook.lab.panels import panels, plain_log
 from fedbook.lab.results import curve
 from fedbook.lab.style import band, series
 from fedbook.papers.cvfl import COMPRESSORS, EXACT
+from fedbook.papers.cvfl.accounts import MB
 
 Table = Mapping[str, Any]
 Cell = Mapping[str, Any]

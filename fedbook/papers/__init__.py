@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fedbook import arguments
 
 if TYPE_CHECKING:
-    from fedbook.experiment import Paper
+    from fedbook.papers.description import Paper
 
 NAMES = ("fedavg", "fedsc", "prirfed", "dp2_fedsam", "cvfl", "hetero_ssfl")
 

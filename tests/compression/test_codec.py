@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.compression import line, rows
 from fedbook import compression
 from fedbook.compression import (
     HEADER_BYTES,
@@ -18,7 +19,6 @@ from fedbook.compression import (
     compressor,
     keep_columns,
 )
-from fedbook.compression.benchmark import line, rows
 from fedbook.compression.lattice import cell_area
 from fedbook.compression.secure_sum import MaskedIntegers, SecureSum, mask_codes, pair_mask, party_dither
 from fedbook.federation.exchange import Chain
@@ -193,7 +193,7 @@ def test_every_public_name_is_there():
 
 
 def test_the_benchmark_makes_its_table(monkeypatch):
-    monkeypatch.setattr("fedbook.compression.benchmark.SIZES", ((2, 3, 32),))
+    monkeypatch.setattr("benchmarks.compression.SIZES", ((2, 3, 32),))
     found = list(rows("cpu", 1))
     assert len(found) == 16 and len({len(line(row)) for row in found}) == 1
     ratio = next(row["ratio"] for row in found if (row["name"], row["bits"]) == ("scalar", 2))

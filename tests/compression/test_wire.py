@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from fedbook.compression import HEADER_BYTES, Hexagonal, RandomK, TopK, UniformScalar
 from fedbook.compression.secure_sum import MaskedIntegers
 from fedbook.compression.wire import pack, unpack
-from fedbook.federation.ledger import Encoded
 from fedbook.randomness import normal, stream
+from fedbook.wire import Encoded
 
 X = normal((2, 3, 5), stream(0, "wire"), torch.zeros(1)).tanh()
 CODES = torch.arange(30).view(2, 3, 5)

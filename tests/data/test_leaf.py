@@ -206,8 +206,8 @@ def test_any_change_of_a_byte_is_read_or_refused(tmp_path_factory, data):
 def test_writers_become_the_clients_of_a_personal_problem(tmp_path):
     """The whole way of chapter 4's FEMNIST: files, natural split, every writer judged on images of its own."""
     from fedbook.federation import Rounds, run
-    from fedbook.learning.personal import PersonalSettings, personal_problem
     from fedbook.papers.dp2_fedsam import Config, DP2FedSAM
+    from fedbook.papers.dp2_fedsam.problem import PersonalSettings, personal_problem
 
     people = {name: [k, k + 10, k, 5, 6] for k, name in enumerate(("f0", "f1", "f2", "f3"))}
     for part in ("train", "test"):

@@ -250,8 +250,8 @@ def test_seeds_must_fit_the_splits_and_the_algorithm():
 def test_a_federation_of_meta_tensors_follows_its_device():
     """Indices and draws stay on the CPU, values follow the samples: the shapes of a run on another device."""
     from fedbook.federation import weighted_mean
+    from fedbook.federation.local import epochs, local_steps, sgd
     from fedbook.federation.simulator import Simulator
-    from fedbook.learning.local import epochs, local_steps, sgd
     from fedbook.learning.models import cross_entropy, model
 
     here = Federation(

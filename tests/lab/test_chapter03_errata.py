@@ -9,7 +9,7 @@ from fedbook.geometry import Hyperboloid
 from fedbook.lab import chapter03_descent as descent
 from fedbook.lab import chapter03_errata as errata
 from fedbook.lab import chapter03_local as local
-from fedbook.privacy import local_call
+from fedbook.papers.prirfed import local_call
 from fedbook.privacy.gaussian import calibrate
 from fedbook.randomness import normal, stream
 from tests.lab.checks import refutes
