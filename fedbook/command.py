@@ -90,6 +90,7 @@ def _parser() -> Parser:
     data.add_argument("name")
     data.add_argument("--root", type=Path)
     data.add_argument("--verify", action="store_true", help="only report what is there")
+    data.add_argument("--from", type=Path, dest="benchmark", metavar="DIR", help="mimic3: the benchmark's CSVs")
     data.set_defaults(call=_data)
     return parser
 
@@ -150,7 +151,7 @@ def _list(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from fedbook import experiment, papers
-    from fedbook.data.errors import BrokenFile
+    from fedbook.data import BrokenFile
 
     changes = _pairs("--set", options.changes)
     if options.resume and options.out is None:
@@ -237,11 +238,10 @@ def _book(options: argparse.Namespace) -> int:
 
 
 def _data(options: argparse.Namespace) -> int:
-    from fedbook.data import fetch
-    from fedbook.data.errors import BrokenFile
+    from fedbook.data import BrokenFile, fetch
 
     try:
-        text, entry, ok = fetch.main_report(options.name, options.root, fetch_it=not options.verify)
+        text, entry, ok = fetch.main_report(options.name, options.root, not options.verify, options.benchmark)
     except BrokenFile:
         raise  # a bad file, not a bad argument
     except (ValueError, TypeError) as error:
