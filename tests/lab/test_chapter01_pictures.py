@@ -13,9 +13,13 @@ from fedbook.lab.chapter01_theory import pairwise_loss
 from fedbook.learning.contrast import bank_objective, norm_clip
 from fedbook.randomness import stream
 
-THREE = pictures.three_clients(samples=20, rounds=15)
-TEN = pictures.ten_clients(rounds=4, train_samples=300, local_epochs=2)
-SMALL = pictures.few_classes((3, 8, 5), samples=10)
+
+@pytest.fixture(scope="module", autouse=True)
+def trained_once():
+    global THREE, TEN, SMALL  # not while tests are collected
+    THREE = pictures.three_clients(samples=20, rounds=15)
+    TEN = pictures.ten_clients(rounds=4, train_samples=300, local_epochs=2)
+    SMALL = pictures.few_classes((3, 8, 5), samples=10)
 
 
 def draw(found, shape):
