@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from fedbook.book import frames
 from fedbook.book.check import EXEMPT, check_notebook
 from fedbook.book.checked_book import generated
 from fedbook.book.contents import CHAPTERS, notebook_path, notebooks_folder
@@ -45,10 +46,12 @@ def commit_chapter(path: str | Path, *, timeout: float = 1800.0) -> ChapterRepor
     with tempfile.TemporaryDirectory(prefix=".commit-", dir=path.parent) as name:
         source, product = Path(name) / path.name, Path(name) / f"product-{path.name}"
         nbformat.write(before, source)
-        report = run_chapter(source, None, product, profile="committed", timeout=timeout, folder=path.parent)
+        with frames.asked():
+            report = run_chapter(source, None, product, profile="committed", timeout=timeout, folder=path.parent)
         if not report.ok:
             raise CommitError("not rewritten:\n" + "\n".join(report.problems))
         after = nbformat.read(product, as_version=4)
+        drawn = frames.split(after)
         scrub(after)
         _same_source(path.stem, before, after)
         text = nbformat.writes(after).rstrip("\n") + "\n"
@@ -56,6 +59,7 @@ def commit_chapter(path: str | Path, *, timeout: float = 1800.0) -> ChapterRepor
         problems = [] if path.stem in EXEMPT else check_notebook(source)
         if problems:
             raise CommitError("not rewritten:\n" + "\n".join(f"{path.stem}: {problem}" for problem in problems))
+        frames.write(path, drawn)
         os.replace(source, path)
     return report
 

@@ -33,6 +33,15 @@ def button(text: str, tooltip: str, act: Callable[[], Any], **looks: Any) -> Any
     return made
 
 
+def play(slider: Any) -> Any:
+    """Play, pause and stop buttons that move the slider, in the browser, one step every third of a second."""
+    import ipywidgets
+
+    made = ipywidgets.Play(min=slider.min, max=slider.max, step=slider.step, value=slider.value, interval=330)
+    ipywidgets.jslink((made, "value"), (slider, "value"))
+    return made
+
+
 def row(*children: Any) -> Any:
     """Widgets side by side, on more lines where the page is narrow."""
     import ipywidgets

@@ -6,6 +6,8 @@ import base64
 import re
 from typing import Any
 
+from fedbook.lab.frames import MIME as FRAMES
+
 WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
 
 
@@ -32,11 +34,13 @@ def show_widget(widget: Any) -> None:
         display(widget)
 
 
-def show_static(widget: Any, png: bytes, sentence: str) -> None:
+def show_static(widget: Any, png: bytes, sentence: str, frames: dict[str, Any] | None = None) -> None:
     """Display widget view and static figure in one bundle (a page without a kernel falls back to the
-    figure), then the sentence."""
+    figure), with the frames if there are any, then the sentence."""
     bundle = {"text/plain": "<interactive figure>", "image/png": base64.b64encode(png).decode()}
     bundle[WIDGET_MIME] = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
+    if frames is not None:
+        bundle[FRAMES] = frames
     show(bundle, {"image/png": {"alt": sentence}})
     show_text(sentence)
 
