@@ -51,7 +51,7 @@ class ImageSettings(Settings):
     """How images are split and which model learns them."""
 
     partition: str = setting("classes", None, "how clients differ (see fedbook.partition)", choices=OPTIONS)
-    clients: int = setting(100, "K", "clients among whom the images are split", minimum=1)
+    clients: int = setting(100, "K", "clients among whom the images are split", minimum=1, maximum=10**6)
     shards_per_client: int = setting(2, None, "of the partition shards", minimum=1)
     classes_per_client: int = setting(2, "S", "of the partition classes", minimum=1)
     alpha: float = setting(0.5, "alpha", "of the partitions dirichlet and quantity", "1e9: no skew",

@@ -92,7 +92,7 @@ class SelfSupervised:
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """theta^0 [S, ...] at the server, or at every client where nothing is sent."""
-        self.sampler = self.config.sampler(federation.num_clients)
+        self.config.sampler(federation.num_clients)  # more than there are is refused here
         like = next(iter(federation.groups["all"].samples.values()))
         theta = stack([self.init(stream(s, "init"), like.dtype) for s in turn.seeds])
         theta = tree_map(lambda x: x.to(like.device), theta)
@@ -122,7 +122,7 @@ class SelfSupervised:
 
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
         """One round of FedAvg; every client alone where nothing is sent."""
-        cohort = turn.cohort(self.sampler)
+        cohort = turn.cohort(self.config.sampler(turn.num_clients))
         if self.silent:
             yield Exchange(cohort, work=self.train)
             return server

@@ -130,17 +130,21 @@ class Config(Settings):
             raise arguments.wrong(ValueError, "clip_norm", clip_norm, "a finite bound with a budget epsilon")
         if self.accountant == "paper":
             return replace(self, noise_multiplier=paper_sigma(self.epsilon, delta, self.client_rate, self.rounds).sigma)
-        word = self.sampler(num_clients).word
-        word = "none" if word == "fixed" and heads else word
+        self.sampler(num_clients)  # a cohort that is no whole number is refused here
+        word = "none" if self.counted == "fixed" and heads else self.counted
         sigma = calibrate_sampled(self.epsilon, delta, self.client_rate, self.rounds, sampler=word)
         return replace(self, noise_multiplier=sigma * sum_sensitivity(1.0, self.adjacency))
+
+    @property
+    def counted(self) -> str:
+        """The sampler as accountants know it: poisson, fixed or none."""
+        return "none" if self.client_rate == 1 else self.sampling
 
     @property
     def adjacency(self) -> str:
         """The neighbours that are hidden. A cohort of fixed size hides who is replaced, not who is missing; and where
         clients add the noise, a missing one takes its share along."""
-        fixed = self.sampling == "fixed" and self.client_rate < 1
-        return "replace_one" if fixed or self.noise_by == "clients" else "add_remove"
+        return "replace_one" if self.counted == "fixed" or self.noise_by == "clients" else "add_remove"
 
 
 @dataclass(frozen=True)
@@ -205,9 +209,7 @@ class DP2FedSAM:
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """phi^0 [S, ...] at the server; every client starts from its seed's one random head [S, N, ...]."""
-        self.sampler = self.config.sampler(federation.num_clients)
-        self.divisor = self.config.divisor(federation.num_clients)
-        self.shares = self.config.client_rate * federation.num_clients  # clients that add up to the whole noise
+        self.config.sampler(federation.num_clients)  # a cohort that is no whole number is refused here
         like = next(x for x in federation.groups["all"].samples.values() if x.dtype.is_floating_point)
         theta = stack([self.model.init(stream(s, "init"), like.dtype) for s in turn.seeds])
         theta = tree_map(lambda x: x.to(like.device), theta)
@@ -233,20 +235,22 @@ class DP2FedSAM:
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
         """Algorithm 2 (Algorithm 1 where the whole model is shared)."""
         c, shared = self.config, server["shared"]
-        cohort = turn.cohort(self.sampler)  # line 2: S^t
+        cohort = turn.cohort(c.sampler(turn.num_clients))  # line 2: S^t
         if self.method.silent:
             yield Exchange(cohort, work=self.train_alone)
             return server
         if self.bounded:  # before anything leaves: a spent budget ends the run here
             turn.release(self.what_is_released(), self.whose(cohort))
+        chain = {"change": Chain(self.transforms(turn.num_clients))}
         total = yield Exchange(
-            cohort, down={"shared": shared}, work=self.train, chain={"change": Chain(self.transforms())},
+            cohort, down={"shared": shared}, work=self.train, chain=chain,
             reveal="sum", like={"change": tree_map(lambda x: x[0], shared)},
         )  # lines 3-18  # fmt: skip
         change = total["change"]
         if self.bounded and c.noise_by == "server" and c.noise_multiplier:  # line 18, once for the sum
             change = self.noised(change, turn)
-        return server | {"shared": tree_map(lambda old, x: old + x / self.divisor, shared, change)}  # line 20
+        divisor = c.divisor(turn.num_clients)
+        return server | {"shared": tree_map(lambda old, x: old + x / divisor, shared, change)}  # line 20
 
     @property
     def bounded(self) -> bool:
@@ -264,14 +268,15 @@ class DP2FedSAM:
         ]  # fmt: skip
         return stack(sums)
 
-    def transforms(self) -> tuple[Clip | ClientGaussian, ...]:
+    def transforms(self, num_clients: int) -> tuple[Clip | ClientGaussian, ...]:
         """What a client's change passes before it leaves: one clip over all tensors together, perhaps its noise."""
         c = self.config
         if not self.bounded:
             return ()
         if c.noise_by == "server":
             return (Clip(c.clip_norm),)
-        return Clip(c.clip_norm), ClientGaussian(c.noise_multiplier * c.clip_norm / math.sqrt(self.shares))
+        shares = c.client_rate * num_clients  # that add up to the whole noise
+        return Clip(c.clip_norm), ClientGaussian(c.noise_multiplier * c.clip_norm / math.sqrt(shares))
 
     def whose(self, cohort: Cohort) -> Cohort | None:
         """Whose data a release counts for: everybody's with amplification (None), or the cohort's without.
@@ -280,7 +285,7 @@ class DP2FedSAM:
         was drawn: the argument that makes rounds independent (chapter 4, step 4) then fails. For Poisson cohorts
         everybody is drawn by himself and it holds.
         """
-        return cohort if self.sampler.word == "fixed" and self.method.shared == "body" else None
+        return cohort if self.config.counted == "fixed" and self.method.shared == "body" else None
 
     def what_is_released(self) -> Release:
         """One round's release, as the accountant must see it."""
@@ -291,7 +296,7 @@ class DP2FedSAM:
             adjacency=c.adjacency, noise_multiplier=c.noise_multiplier * c.clip_norm / sensitivity,
             sensitivity=sensitivity, trust="secure_aggregation" if c.noise_by == "server" else "distributed_noise",
             released_by="server" if c.noise_by == "server" else "client",
-            sampler=self.sampler.word, rate=None if self.sampler.word == "none" else c.client_rate,
+            sampler=c.counted, rate=None if c.counted == "none" else c.client_rate,
         )  # fmt: skip
 
     def train(self, local: Local) -> Reply:

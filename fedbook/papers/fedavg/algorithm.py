@@ -75,7 +75,7 @@ class FedAvg:
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """theta: one initialisation for each seed, [S, ...]; clients keep nothing."""
-        self.sampler = self.config.sampler(federation.num_clients)
+        self.config.sampler(federation.num_clients)  # more than there are is refused here
         like = next(x for x in federation.groups["all"].samples.values() if x.dtype.is_floating_point)
         theta = stack([self.model.init(stream(s, "init"), like.dtype) for s in turn.seeds])
         return {"theta": tree_map(lambda x: x.to(like.device), theta)}, {}
@@ -89,7 +89,7 @@ class FedAvg:
         turn.in_clear(
             "each client's trained parameters" if self.config.reveal == "each" else "sums of trained parameters"
         )
-        cohort = turn.cohort(self.sampler)  # S_t <- random set of m clients
+        cohort = turn.cohort(self.config.sampler(turn.num_clients))  # S_t <- random set of m clients
         theta = server["theta"]
         form = {"theta": tree_map(lambda x: x[0], theta), "weight": torch.zeros((), dtype=torch.float64)}
         uploads = yield Exchange(cohort, down={"theta": theta}, work=self.train, reveal=self.config.reveal, like=form)
@@ -138,7 +138,7 @@ class LocalOnly(FedAvg):
 
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
         """The cohort trains where it stands."""
-        yield Exchange(turn.cohort(self.sampler), work=self.train)
+        yield Exchange(turn.cohort(self.config.sampler(turn.num_clients)), work=self.train)
         return server
 
     def train(self, local: Local) -> Reply:

@@ -58,11 +58,12 @@ class Config(Training):
     matrix_views: int = setting(5, "V", "views of a sample in Algorithm 2", minimum=1)
     share_from: int = setting(0, None, "first round in which matrices are sent; alpha is 1 before", minimum=0)
     share_every: int = setting(1, None, "rounds from one sending of matrices to the next", minimum=1)
-    sigma: float = setting(0.0, "sigma", "deviation of the noise on each entry of a matrix", "0: none", minimum=0.0)
+    sigma: float = setting(0.0, "sigma", "deviation of the noise on each entry of a matrix", "0: none",
+                           minimum=0.0, maximum=1e30)  # fmt: skip
     epsilon: float = setting(
         0.0, "epsilon",
         "with sigma 0: the smallest sigma with which the smallest client's matrices cost no more, if it sends one in "
-        "each sharing round", "0: no noise", minimum=0.0,
+        "each sharing round", "0: no noise", minimum=0.0, maximum=1e9,
     )  # fmt: skip
     delta: float = setting(1e-2, "delta", "at which privacy is counted", above=0.0, below=1.0)
     adjacency: str = setting("replace_one", None, "what hides a record", choices=("replace_one", "zero_out"))
@@ -157,7 +158,7 @@ class FedSC(SelfSupervised):
         c = self.config
         if not self.shares or turn.t < c.share_from:
             return (yield from super().round(server, turn))
-        trainers = turn.cohort(self.sampler)  # line 3
+        trainers = turn.cohort(self.config.sampler(turn.num_clients))  # line 3
         down = {"theta": server["theta"]}
         if c.shares(turn.t):
             senders = turn.cohort(Everyone()) if turn.t == c.share_from else trainers  # lines 4-7, 11

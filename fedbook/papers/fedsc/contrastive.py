@@ -116,11 +116,13 @@ class FedCA(SelfSupervised):
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """theta^0 and an empty dictionary."""
         server, clients = super().start(federation, turn)
-        largest = int(federation.sizes.max())
-        self.entries = min(self.config.dictionary_samples or largest, largest)
-        like = next(iter(server["theta"].values()))
-        shape = (len(turn.seeds), federation.num_clients, self.entries, self.encoder.width)
+        like, entries = next(iter(server["theta"].values())), self.entries(federation.groups["all"].table)
+        shape = (len(turn.seeds), federation.num_clients, entries, self.encoder.width)
         return server | {"dictionary": like.new_zeros(shape)}, clients
+
+    def entries(self, table: Tensor) -> int:
+        """M, for clients with a table of rows [..., n_max]."""
+        return min(self.config.dictionary_samples or table.shape[-1], table.shape[-1])
 
     def declare(self, turn: Turn) -> None:
         """Encoders and representations go out in clear."""
@@ -129,7 +131,7 @@ class FedCA(SelfSupervised):
 
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
         """The dictionary is renewed, then everybody trains against it."""
-        cohort, down = turn.cohort(self.sampler), {"theta": server["theta"]}
+        cohort, down = turn.cohort(self.config.sampler(turn.num_clients)), {"theta": server["theta"]}
         chain = {"entries": Chain(codec=FilledRows())}
         up = yield Exchange(cohort, down=down, work=self.upload_entries, chain=chain, name="dictionary")
         dictionary = self.renewed(server["dictionary"], cohort, up["entries"])
@@ -149,14 +151,15 @@ class FedCA(SelfSupervised):
     @torch.no_grad()
     def upload_entries(self, local: Local) -> Reply:
         """z / |z| of up to M of a client's samples, chosen at random, one view of each."""
-        sizes = local.data.sizes.clamp(max=self.entries)
-        chosen = torch.zeros(len(sizes), self.entries, dtype=torch.long)
+        entries = self.entries(local.data.table)
+        sizes = local.data.sizes.clamp(max=entries)
+        chosen = torch.zeros(len(sizes), entries, dtype=torch.long)
         for r, rng in enumerate(local.streams("dictionary samples")):
-            order = rng.permutation(int(local.data.sizes[r]))[: self.entries]
+            order = rng.permutation(int(local.data.sizes[r]))[:entries]
             chosen[r, : len(order)] = local.data.table[r, torch.from_numpy(order)]
         data, rngs = Rows(local.data.samples, chosen, sizes), local.streams("dictionary views")
         parts = []
-        for start in range(0, self.entries, SAMPLES):
+        for start in range(0, entries, SAMPLES):
             x, real = self.views.some(data, slice(start, start + SAMPLES), rngs, 1)
             z = self.represent(local.inbox["theta"], x[:, :, 0], local.how)
             parts.append(torch.nn.functional.normalize(z, dim=-1) * real[..., None])

@@ -32,7 +32,7 @@ from fedbook.settings import Settings, setting
 class ManifoldSettings(Settings):
     """Which records, and how they are dealt to the agents: as evenly as possible."""
 
-    agents: int = setting(50, "N", "agents among whom the records are dealt", minimum=1)
+    agents: int = setting(50, "N", "agents among whom the records are dealt", minimum=1, maximum=10**6)
     samples: int = setting(0, None, "records in all, drawn at random", "0: as many as there are", minimum=0)
     start: str = setting(
         "random", "x^(0)", "a random point of each seed, or the origin (the identity, the tip of the hyperboloid)",

@@ -275,7 +275,7 @@ def test_one_client_moves_the_sum_by_the_bound_at_most(method):
 
 def test_a_clip_of_every_tensor_by_itself_breaks_the_bound():
     class PerTensor(DP2FedSAM):
-        def transforms(self):
+        def transforms(self, num_clients):
             def each(message, rngs):
                 bound = self.config.clip_norm
                 norms = {n: row_norm({n: x}) for n, x in message.items()}
@@ -388,7 +388,6 @@ def test_fixed_cohorts_are_accounted_with_twice_the_sensitivity():
     release = []
     for sampling in ("poisson", "fixed"):
         algorithm = DP2FedSAM(replace(NOISY, sampling=sampling), SMALL.model)
-        algorithm.start(SMALL.federation(), Turn(-1, (0,), 8))
         release.append(algorithm.what_is_released())
     assert [r.adjacency for r in release] == ["add_remove", "replace_one"]
     assert [r.sensitivity for r in release] == [0.3, 0.6]
@@ -458,7 +457,6 @@ def test_the_divisor_does_not_touch_the_noise():
 def test_noise_shares_hide_who_is_replaced_not_who_is_missing():
     config = replace(NOISY_FIXED, noise_by="clients", client_rate=1.0)
     algorithm = DP2FedSAM(config, SMALL.model)
-    algorithm.start(SMALL.federation(), Turn(-1, (0,), 8))
     assert algorithm.what_is_released().adjacency == "replace_one"
 
 
