@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.func import grad, grad_and_value, vmap
 
 from fedbook import arguments
-from fedbook.compression import Codec, RandomK, TopK, compressor, keep_columns
+from fedbook.compression import COMPRESSORS, Codec, compressor, keep_columns
 from fedbook.compression.secure_sum import SecureSum
 from fedbook.federation.checkpoint import identity
 from fedbook.federation.cohort import Cohort, Everyone
@@ -37,9 +37,7 @@ from fedbook.papers.description import Paper, own_settings
 from fedbook.randomness import stream
 from fedbook.wire import Wire
 
-COMPRESSORS = ("none", "scalar", "hex", "topk", "randomk")
 EXACT = 32  # bits of a component that is not compressed
-MOST_BITS = {"scalar": 16, "hex": 8}  # of a quantiser
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ class Config:
         arguments.one_of("grid", self.grid, ("endpoints", "bins"))
         arguments.one_of("codebook", self.codebook, ("finite", "infinite"))
         if self.bits != EXACT or not isinstance(self.bits, int):
-            arguments.integer("bits", self.bits, 1, MOST_BITS.get(self.compressor, EXACT))
+            arguments.integer("bits", self.bits, 1, COMPRESSORS[self.compressor].most_bits)
 
     def step(self, t: int) -> float:
         """eta of round ``t``."""
@@ -102,16 +100,13 @@ class Config:
         """The compressor of round ``t`` for vectors of ``width`` components; None: they go as they are."""
         if self.compressor == "none" or self.bits == EXACT:
             return None
-        grown = self.bits_schedule == "growing"
-        if self.compressor in ("topk", "randomk"):
-            if grown:
-                k = math.ceil(width * (1 - (1 - self.bits / EXACT) / math.sqrt(t + 1)))
-                return (TopK if self.compressor == "topk" else RandomK)(max(1, k))
-            return compressor(self.compressor, self.bits, width)
-        bits = self.bits + (math.ceil(math.log2(t + 1) / 4) if grown else 0)
-        more = {"grid": self.grid} if self.compressor == "scalar" else {"codebook": self.codebook}
-        bits = min(bits, MOST_BITS[self.compressor])
-        return compressor(self.compressor, bits, width, low, high, dither=self.dither, **more)
+        kind, bits = COMPRESSORS[self.compressor], self.bits
+        if self.bits_schedule == "growing":
+            if kind.sparse:
+                return kind.make(max(1, math.ceil(width * (1 - (1 - bits / EXACT) / math.sqrt(t + 1)))))
+            bits = min(bits + math.ceil(math.log2(t + 1) / 4), kind.most_bits)
+        options = {name: getattr(self, name) for name in kind.options}
+        return compressor(self.compressor, bits, width, low, high, **options)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from fedbook import arguments, randomness
-from fedbook.compression.symmetric import UpperTriangle, triangle_wire
+from fedbook.compression import UpperTriangle, triangle_wire
 from fedbook.federation.cohort import Cohort, Everyone
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
 from fedbook.federation.loop import Diverged, Rounds, Turn
