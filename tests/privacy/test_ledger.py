@@ -201,6 +201,36 @@ def test_releases_of_one_round_may_have_had_one_cohort():
     assert silent.report(1e-3)["epsilon"] is None
 
 
+@given(st.lists(st.tuples(st.integers(-1, 12), st.sampled_from([0.8, 2.0])), max_size=30), st.randoms())
+def test_the_order_in_which_releases_of_a_round_are_recorded_does_not_matter(moves, random):
+    """Against a plain table of rounds: releases of one round count as one cohort's, whatever came between."""
+    table = {}
+    for t, z in moves:
+        table.setdefault(t, []).append(z)
+    forms = {}
+    for multipliers in table.values():
+        z = sum(1 / z**2 for z in multipliers) ** -0.5
+        form = (round(z, 9), len(multipliers) > 1)
+        forms[form] = forms.get(form, 0) + 1
+    random.shuffle(moves)
+    ledger = reloaded(ledger_of(*(sampled(round=t, noise_multiplier=z) for t, z in moves)))
+    drawn = ledger._cohorts.draws(False, {})
+    found = {}
+    for draw in drawn:
+        form = (round(draw.noise_multiplier, 9), draw.shared)
+        found[form] = found.get(form, 0) + draw.number
+    assert found == forms
+
+
+def test_two_passes_over_the_rounds_cost_what_two_releases_a_round_cost():
+    loud = {"noise_multiplier": 0.8, "rate": 0.02}
+    passes = ledger_of(*(sampled(round=t, **loud) for _ in range(2) for t in range(100)))
+    pairs = ledger_of(*(sampled(round=t, **loud) for t in range(100) for _ in range(2)))
+    once = ledger_of(*(sampled(round=t, **loud) for t in range(100)))
+    assert passes.report(1e-5)["epsilon"] == pairs.report(1e-5)["epsilon"] > 3 * once.report(1e-5)["epsilon"]
+    assert len(json.dumps(passes.state())) < 1000
+
+
 def test_nothing_that_leaves_costs_nothing():
     ledger = privacy.PrivacyLedger()
     ledger.nothing_leaves("each client trains its own head on a public random body")
