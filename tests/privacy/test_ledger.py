@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -287,6 +288,13 @@ def test_not_private_is_said_and_never_a_number():
     assert both.report(DELTA)["in_clear"] == ["the encoder itself"]
     assert "the encoder itself" in both.report(DELTA)["statement"]
     assert both.report(DELTA)["epsilon_of_releases"] == pytest.approx(epsilon(0.2), rel=1e-12)
+
+
+@given(st.floats(1e-2, 1e6), st.floats(1e-12, 0.5))
+def test_the_statement_never_promises_less_than_the_figure(z, delta):
+    report = ledger_of(replace(CENTRAL, noise_multiplier=z)).report(delta)
+    epsilon, loss = (float(x) for x in re.search(r"exp\((.*)\), but for (.*)$", report["statement"]).groups())
+    assert report["epsilon"] <= epsilon <= report["epsilon"] * 1.001 and loss == delta
 
 
 def test_what_is_assumed_public_does_not_undo_the_figure():
