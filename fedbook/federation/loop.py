@@ -21,7 +21,7 @@ from fedbook.federation.population import Federation
 from fedbook.federation.simulator import Simulator
 from fedbook.federation.tree import Tree, tree_map
 from fedbook.privacy.ledger import PrivacyLedger, Release
-from fedbook.randomness import stream
+from fedbook.randomness import repeated, stream
 
 
 class BudgetSpent(Exception):
@@ -37,7 +37,8 @@ class Turn:
     """What the server's code has in one round: the clock, its draws and the privacy ledgers.
 
     ``t`` counts from 0; -1 is the start and the set-up. ``noise_seeds`` entries of None mean the
-    operating system's randomness. ``budget`` (epsilon, delta) is what the run's releases may cost in all.
+    operating system's randomness. ``budget`` (epsilon, delta) is what the run's releases may cost in all. ``attempt``:
+    how often noised releases were made that the run then forgot; what is drawn after that is drawn anew.
     """
 
     t: int
@@ -46,16 +47,17 @@ class Turn:
     noise_seeds: tuple[int | None, ...] = ()
     privacy: list[PrivacyLedger] = field(default_factory=list)
     budget: tuple[float, float] | None = None
+    attempt: int = 0
 
     def cohort(self, sampler: Sampler, purpose: str = "cohort") -> Cohort:
         """Draw this round's cohort for each seed; the same purpose gives the same cohort again."""
         if not hasattr(sampler, "draw"):
             raise arguments.wrong(TypeError, "sampler", sampler, "Everyone(), FixedSize(size) or Poisson(rate)")
-        return Cohort.of([sampler.draw(self.num_clients, stream(s, purpose, self.t)) for s in self.seeds])
+        return Cohort.of([sampler.draw(self.num_clients, rng) for rng in self.streams(purpose)])
 
     def streams(self, purpose: str) -> list[np.random.Generator]:
         """S generators keyed by (seed, purpose, round)."""
-        return [stream(s, purpose, self.t) for s in self.seeds]
+        return [stream(s, repeated(purpose, self.attempt), self.t) for s in self.seeds]
 
     def noise_streams(self, purpose: str = "noise") -> list[np.random.Generator]:
         """S generators for privacy noise, keyed like :meth:`streams` but by the noise seeds."""
@@ -176,6 +178,7 @@ class Rounds:
         self.evaluate, self.observe = evaluate, observe
         self.path = None if path is None else Path(path)
         self.history, self.t = History(), -1  # t: the next round; -1 = the set-up is still to do
+        self.attempt = 0  # how often releases were made that stay counted though their round was lost
         self.noise_seeds = _noise_seeds(noise_seeds, self.seeds)
         self.privacy = [PrivacyLedger(noise_seeded=s is not None) for s in self.noise_seeds]
         turn = self._turn(-1)
@@ -263,15 +266,18 @@ class Rounds:
     @contextmanager
     def _whole_or_not_at_all(self, t: int) -> Iterator[None]:
         """A round that is interrupted (in its evaluation too) leaves no trace: neither here nor in the checkpoint."""
-        self.simulator.open_round(t)
+        self.simulator.open_round(t, self.attempt)
         ledgers = [ledger.state() for ledger in self.privacy]
         try:
             yield
         except BaseException:
             self.simulator.roll_back()
-            # fresh noise from the system would be a second release: that stays counted
             if None not in self.noise_seeds:
                 self.privacy = [PrivacyLedger.from_state(state) for state in ledgers]
+            elif ledgers != [ledger.state() for ledger in self.privacy]:
+                self.attempt += (
+                    1  # fresh noise from the system is a second release: both count, with draws of their own
+                )
             raise
 
     def _metric(self, name: str, values: Any) -> list[float]:
@@ -292,6 +298,7 @@ class Rounds:
             "history": self.history.state(),
             "bytes": self.bytes.state(),
             "privacy": [ledger.state() for ledger in self.privacy],
+            "attempt": self.attempt,
             "how": self.simulator.how,
             "chunk": self.simulator.chunk,
         }
@@ -311,11 +318,12 @@ class Rounds:
         self.history, self.t = History.from_state(state["history"]), state["t"]
         self.bytes.load(state["bytes"])
         self.privacy = [PrivacyLedger.from_state(entry) for entry in state["privacy"]]
+        self.attempt = state["attempt"]
         self.simulator.how, self.simulator.chunk = state["how"], state["chunk"]
 
     def _turn(self, t: int) -> Turn:
         budget = None if self.budget is None else (self.budget, self.delta)
-        return Turn(t, self.seeds, self.federation.num_clients, self.noise_seeds, self.privacy, budget)
+        return Turn(t, self.seeds, self.federation.num_clients, self.noise_seeds, self.privacy, budget, self.attempt)
 
     def _deliver(self, exchange: Exchange) -> Any:
         uploads = self.simulator.deliver(exchange)

@@ -144,6 +144,39 @@ def test_noise_of_the_system_stays_counted_when_its_round_is_repeated():
     )  # set-up, three rounds, one of them twice
 
 
+def test_a_round_that_is_done_again_under_fresh_noise_draws_cohort_and_records_anew():
+    """The ledger counts both releases as independent draws, so the second must be one."""
+    drawn = []
+
+    class Drawing(Toy):
+        def round(self, server, turn):
+            cohort = turn.cohort(FixedSize(2))
+            turn.release(EVERY, cohort)
+            drawn.append((turn.t, cohort.ids.tolist()))
+            up = yield Exchange(cohort, down={"sum": server["sum"]}, work=self.work)
+            self.raise_at("server", turn.t)
+            return {"sum": server["sum"] + up["n"].sum(1)}
+
+        def work(self, local):
+            drawn[-1] += ([rng.random() for rng in local.streams("records")],)
+            return super().work(local)
+
+    def draws(noise_seeds, breaks):
+        drawn.clear()
+        rounds = Rounds(Drawing(breaks), federation(), 12, noise_seeds=noise_seeds)
+        for _ in breaks:
+            with pytest.raises(KeyboardInterrupt):
+                run(rounds)
+        run(rounds)
+        return list(drawn)
+
+    whole, seeded, system = draws("same", []), draws("same", [("server", 1)]), draws("system", [("server", 1)])
+    assert draws("system", []) == whole and seeded == whole[:3] + whole[2:]  # seeded noise: the same release again
+    assert [t for t, *_ in system] == [t for t, *_ in seeded] and system[:3] == whole[:3]
+    assert all(again[2] != first[2] for first, again in zip(whole[2:], system[3:], strict=True))
+    assert any(again[1] != first[1] for first, again in zip(whole[2:], system[3:], strict=True))
+
+
 def test_a_step_does_the_set_up_first():
     stepped, whole = Rounds(Toy(), federation(), 1), Rounds(Toy(), federation(), 1)
     stepped.step()
