@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -37,8 +39,9 @@ class Turn:
     """What the server's code has in one round: the clock, its draws and the privacy ledgers.
 
     ``t`` counts from 0; -1 is the start and the set-up. ``noise_seeds`` entries of None mean the
-    operating system's randomness. ``budget`` (epsilon, delta) is what the run's releases may cost in all. ``attempt``:
-    how often noised releases were made that the run then forgot; what is drawn after that is drawn anew.
+    operating system's randomness. ``budget`` (epsilon, delta) is what the run's releases may cost in all.
+    ``attempt``: how often noised releases were made that the run then forgot; what is drawn after that is drawn anew.
+    ``kept``: to be called when a release has been entered, before it leaves.
     """
 
     t: int
@@ -48,6 +51,7 @@ class Turn:
     privacy: list[PrivacyLedger] = field(default_factory=list)
     budget: tuple[float, float] | None = None
     attempt: int = 0
+    kept: Callable[[], None] | None = None
 
     def cohort(self, sampler: Sampler, purpose: str = "cohort") -> Cohort:
         """Draw this round's cohort for each seed; the same purpose gives the same cohort again."""
@@ -77,6 +81,8 @@ class Turn:
                     raise BudgetSpent(f"round {self.t} would cost more than epsilon = {epsilon:g} at delta = {delta:g}")
         for ledger, clients in zip(self.privacy, whose, strict=True):
             ledger.record(release, clients)
+        if self.kept is not None:
+            self.kept()
 
     def in_clear(self, what: str) -> None:
         """Declare that ``what`` leaves the clients without protection: the run's epsilon is then None.
@@ -129,8 +135,9 @@ class Rounds:
     ``seeds``: S federations side by side. ``evaluate(server, clients)`` gives metrics [S] every ``every``
     rounds and after the last (the simulator's privilege: it is in no ledger). With ``path`` a checkpoint
     is written after every ``save_every`` rounds; ``resume=True`` continues from it, if it is there.
-    ``noise_seeds="system"`` draws privacy noise from the operating system. ``how`` and ``chunk`` (see
-    fedbook.federation.local) default to the committed choice for the device and the model.
+    ``noise_seeds="system"`` draws privacy noise from the operating system. Beside the checkpoint then lies
+    PATH.releases, the ledger, written before a release leaves: a killed run that makes it again counts both. ``how``
+    and ``chunk`` (see fedbook.federation.local) default to the committed choice for the device and the model.
     ``delta``: at which privacy is reported and budgeted. ``budget``: the epsilon at ``delta`` that the run may
     cost; it ends before the round that would cost more, with the model it has and ``stopped`` saying why. So it does
     where an algorithm finds that it has :class:`Diverged` (``diverged``).
@@ -179,6 +186,7 @@ class Rounds:
         self.path = None if path is None else Path(path)
         self.history, self.t = History(), -1  # t: the next round; -1 = the set-up is still to do
         self.attempt = 0  # how often releases were made that stay counted though their round was lost
+        self.identity = secrets.token_hex(8)  # of a run under the system's noise, which no other run repeats
         self.noise_seeds = _noise_seeds(noise_seeds, self.seeds)
         self.privacy = [PrivacyLedger(noise_seeded=s is not None) for s in self.noise_seeds]
         turn = self._turn(-1)
@@ -187,8 +195,8 @@ class Rounds:
             how, committed = _committed_choice(algorithm, federation)
             chunk = committed if chunk is None else chunk
         self.simulator = Simulator(federation, self.seeds, clients, self.noise_seeds, how, chunk)
-        if resume and self.path is not None and self.path.exists():
-            self._load(self.path)
+        if resume and self.path is not None:
+            self._resume(self.path)
 
     @property
     def clients(self) -> dict[str, Tree]:
@@ -272,12 +280,10 @@ class Rounds:
             yield
         except BaseException:
             self.simulator.roll_back()
-            if None not in self.noise_seeds:
+            if not self._forgetful:
                 self.privacy = [PrivacyLedger.from_state(state) for state in ledgers]
             elif ledgers != [ledger.state() for ledger in self.privacy]:
-                self.attempt += (
-                    1  # fresh noise from the system is a second release: both count, with draws of their own
-                )
+                self.attempt += 1  # fresh noise is a second release: both count, each with draws of its own
             raise
 
     def _metric(self, name: str, values: Any) -> list[float]:
@@ -288,10 +294,23 @@ class Rounds:
             )
         return numbers.double().tolist()
 
+    @property
+    def _forgetful(self) -> bool:
+        """Whether a round done again makes another release: not under seeded noise, which is the same again."""
+        return None in self.noise_seeds
+
+    def _keep_releases(self, path: Path) -> None:
+        """Write what was released so far, before the last of it leaves."""
+        state = {"configuration": self.configuration(), "identity": self.identity, "attempt": self.attempt}
+        checkpoint.save(_releases(path), state | {"privacy": [ledger.state() for ledger in self.privacy]})
+
     def save(self, path: str | Path) -> None:
         """Write a checkpoint between rounds."""
+        if self._forgetful:
+            self._keep_releases(Path(path))
         state = {
             "configuration": self.configuration(),
+            "identity": self.identity if self._forgetful else None,
             "t": self.t,
             "server": self.server,
             "clients": self.clients,
@@ -304,7 +323,20 @@ class Rounds:
         }
         checkpoint.save(path, state)
 
-    def _load(self, path: Path) -> None:
+    def _resume(self, path: Path) -> None:
+        saved = self._load(path) if path.exists() else None
+        if not self._forgetful or not _releases(path).exists():
+            return
+        made = checkpoint.load(_releases(path))
+        checkpoint.same_configuration(made["configuration"], self.configuration(), _releases(path))
+        if saved is not None and saved["identity"] != made["identity"]:
+            raise checkpoint.CheckpointError(f"checkpoint: {path} is of another run than {_releases(path)}")
+        self.identity = made["identity"]
+        if saved is None or saved["privacy"] != made["privacy"]:  # killed since: those rounds are done again
+            self.privacy = [PrivacyLedger.from_state(entry) for entry in made["privacy"]]
+            self.attempt = made["attempt"] + 1
+
+    def _load(self, path: Path) -> dict[str, Any]:
         state = checkpoint.load(path)
         checkpoint.same_configuration(state["configuration"], self.configuration(), path)
         if state["t"] > self.total:
@@ -318,12 +350,15 @@ class Rounds:
         self.history, self.t = History.from_state(state["history"]), state["t"]
         self.bytes.load(state["bytes"])
         self.privacy = [PrivacyLedger.from_state(entry) for entry in state["privacy"]]
-        self.attempt = state["attempt"]
+        self.attempt, self.identity = state["attempt"], state["identity"]
         self.simulator.how, self.simulator.chunk = state["how"], state["chunk"]
+        return state
 
     def _turn(self, t: int) -> Turn:
         budget = None if self.budget is None else (self.budget, self.delta)
-        return Turn(t, self.seeds, self.federation.num_clients, self.noise_seeds, self.privacy, budget, self.attempt)
+        kept = partial(self._keep_releases, self.path) if self._forgetful and self.path is not None else None
+        clients = self.federation.num_clients
+        return Turn(t, self.seeds, clients, self.noise_seeds, self.privacy, budget, self.attempt, kept)
 
     def _deliver(self, exchange: Exchange) -> Any:
         uploads = self.simulator.deliver(exchange)
@@ -351,6 +386,10 @@ def no_setup(server: dict[str, Tree]) -> Round:
     """A set-up without exchanges (``yield from no_setup(server)`` or return it as ``setup``)."""
     return server
     yield
+
+
+def _releases(path: Path) -> Path:
+    return path.with_name(path.name + ".releases")
 
 
 def _seeds(seeds: Sequence[int], algorithm: Algorithm, federation: Federation) -> tuple[int, ...]:
