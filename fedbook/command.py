@@ -212,7 +212,6 @@ def _explained(paper: Paper, settings: bool = True) -> Iterator[str]:
 def _run(options: argparse.Namespace) -> int:
     from fedbook import experiment
     from fedbook.data import BrokenFile
-    from fedbook.data.errors import BrokenFile
 
     changes = _pairs("--set", options.changes)
     paper = _paper(options.paper)
@@ -295,7 +294,6 @@ def _book(options: argparse.Namespace) -> int:
 
 def _data(options: argparse.Namespace) -> int:
     from fedbook.data import BrokenFile, fetch
-    from fedbook.data.errors import BrokenFile
     from fedbook.data.sources import SOURCES
 
     if options.list:
