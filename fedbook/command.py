@@ -110,7 +110,7 @@ def _parser() -> Parser:
     comparing.add_argument("--out", type=Path, help="folder for compare.json and compare.png")
     comparing.set_defaults(call=_compare)
 
-    booking = commands.add_parser("book", help="execute chapters, write build/book/index.html")
+    booking = commands.add_parser("book", help="run notebooks, write the pages of all: build/book/index.html")
     booking.add_argument(
         "chapters", nargs="*", metavar="CHAPTER", help="numbers or names; default all that are written"
     )
@@ -126,6 +126,7 @@ def _parser() -> Parser:
     data.add_argument("--list", action="store_true", help="the datasets there are")
     data.add_argument("--root", type=Path)
     data.add_argument("--verify", action="store_true", help="only report what is there")
+    data.add_argument("--from", type=Path, dest="benchmark", metavar="DIR", help="mimic3: the benchmark's CSVs")
     data.set_defaults(call=_data)
     return parser
 
@@ -210,7 +211,7 @@ def _explained(paper: Paper, settings: bool = True) -> Iterator[str]:
 
 def _run(options: argparse.Namespace) -> int:
     from fedbook import experiment
-    from fedbook.data.errors import BrokenFile
+    from fedbook.data import BrokenFile
 
     changes = _pairs("--set", options.changes)
     paper = _paper(options.paper)
@@ -283,7 +284,7 @@ def _book(options: argparse.Namespace) -> int:
     if options.commit:
         reports = commit_all([book.notebooks_folder() / one.file for one in chosen])
     else:
-        reports = book.build(options.profile, chosen, options.out)
+        reports = book.build(options.profile, [one.name for one in chosen], options.out)
     print(book.table(reports))
     good = all(report.ok for report in reports)
     where = None if options.commit else str(options.out / "index.html")
@@ -292,8 +293,7 @@ def _book(options: argparse.Namespace) -> int:
 
 
 def _data(options: argparse.Namespace) -> int:
-    from fedbook.data import fetch
-    from fedbook.data.errors import BrokenFile
+    from fedbook.data import BrokenFile, fetch
     from fedbook.data.sources import SOURCES
 
     if options.list:
@@ -302,7 +302,7 @@ def _data(options: argparse.Namespace) -> int:
     if options.name is None:
         raise BadArguments("name: got none; allowed is a dataset's name, or --list")
     try:
-        text, entry, ok = fetch.main_report(options.name, options.root, fetch_it=not options.verify)
+        text, entry, ok = fetch.main_report(options.name, options.root, not options.verify, options.benchmark)
     except BrokenFile:
         raise  # a bad file, not a bad argument
     except (ValueError, TypeError) as error:

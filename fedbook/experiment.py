@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from fedbook import arguments, interrupts
-from fedbook.data.errors import BrokenFile
+from fedbook.data import BrokenFile
 from fedbook.federation.history import finite
 from fedbook.federation.loop import Rounds, run
 from fedbook.papers.description import Paper, own_settings

@@ -74,7 +74,7 @@ def test_import_is_light():
         "ipywidgets",
         "papermill",
         "nbconvert",
-        "pooch",
+        "pandas",
         "dp_accounting",
     )
     code = f"import fedbook, fedbook.federation, fedbook.papers, sys; print([m for m in {heavy} if m in sys.modules])"

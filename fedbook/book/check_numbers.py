@@ -41,14 +41,15 @@ DECIMAL = re.compile(
 )
 PERCENT = re.compile(r"%|\bper ?cent\b|\bpoints?\b")
 NUMBER = re.compile(r"(?<![\w.])(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?")
+MARKUP = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 
 
 def numbers_are_on_the_page(book: Book) -> Iterator[Problem]:
-    """Every decimal number in the prose stands in an output, or is cited."""
+    """Every decimal number in the prose stands in an output, or is cited; solutions are run by the tests."""
     shown = sorted({value for _, cell in book.code() for value in output_numbers(cell)})
     for number, cell in book.cells:
-        if cell.cell_type == "markdown" and "nav" not in tags(cell):
+        if cell.cell_type == "markdown" and not {"nav", "solution"} & set(tags(cell)):
             for text, value, half in uncited(cell.source):
                 if not any(_near(shown, value * scale, half * scale) for scale in ((1, 0.01) if "%" in text else (1,))):
                     yield Problem("prose-number", number, f"{text} stands in no output and is not cited")
@@ -92,7 +93,7 @@ def output_numbers(cell: Any) -> set[float]:
             if not kind.startswith("image/"):
                 texts.append(data if isinstance(data, str) else json.dumps(data))
         for text in texts:
-            text = re.sub(r"<[^>]*>", " ", "".join(text))
+            text = MARKUP.sub(" ", "".join(text))
             values |= {float(number.replace(",", "")) for number in NUMBER.findall(text)}
     return values
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 
-from fedbook import arguments
+from fedbook import arguments, compression
 from fedbook.federation.loop import Rounds
 from fedbook.lab import live
 from fedbook.lab.chapter05_paper import PARTIES, SETTINGS, STEP_S, TABLE_5, rounds_of_table_5
@@ -22,9 +22,7 @@ from fedbook.papers.cvfl.problem import VerticalProblem, VerticalSettings, verti
 # --- bits against accuracy, live
 
 ROUNDS, TARGET = 100, 0.93
-COMPRESSORS = {
-    "none": "none", "scalar grid": "scalar", "hexagons": "hex", "top-k by gradient": "topk", "random k": "randomk",
-}  # fmt: skip
+COMPRESSORS = {kind.words: name for name, kind in compression.COMPRESSORS.items()}
 
 
 class Step(NamedTuple):

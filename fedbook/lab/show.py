@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import re
+from pathlib import Path
 from typing import Any
 
 from fedbook.lab.frames import MIME as FRAMES
 
+SLIDERS = Path(__file__).with_name("sliders.js")
 WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
 
 
@@ -26,12 +28,13 @@ def show_text(text: str) -> None:
 
 
 def show_widget(widget: Any) -> None:
-    """Display a live widget."""
+    """Display a live widget, and the script that gives its sliders names for screen readers."""
     from IPython import get_ipython
     from IPython.display import display
 
     if get_ipython() is not None:
         display(widget)
+        show({"application/javascript": SLIDERS.read_text(encoding="utf-8")})
 
 
 def show_static(widget: Any, png: bytes, sentence: str, frames: dict[str, Any] | None = None) -> None:

@@ -78,9 +78,17 @@ def test_a_number_stands_in_an_output_that_rounds_to_it(mini, text, output, stan
     assert [problem.cell for problem in problems] == ([] if stands else [1])
 
 
+def test_solutions_are_not_looked_at(mini):
+    book = mini.notebook(mini.markdown("It is 0.5.", "solution", "ex-00-1"), mini.markdown("[1.5](x)", "nav"))
+    assert not list(numbers_are_on_the_page(Book("x", book, 1.0, tuple(enumerate(book.cells, start=1)))))
+
+
 def test_tables_and_records_are_read_and_pictures_are_not(mini):
     cell = mini.code("1")
-    data = {"text/html": "<td>0.25</td><td>1,500.5</td>", "application/vnd.fedbook.record+json": {"a": [1.75]}}
+    data = {
+        "text/html": "<script>x = 9.5</script><td>0.25</td><td>1,500.5</td>",
+        "application/vnd.fedbook.record+json": {"a": [1.75]},
+    }
     data["image/svg+xml"] = "<text>7.75</text>"
     cell.outputs = [nbformat.v4.new_output("display_data", data=data)]
     assert output_numbers(cell) == {0.25, 1500.5, 1.75}

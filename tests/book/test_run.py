@@ -217,7 +217,7 @@ def test_times_are_positive_numbers(good, timeout):
 
 
 def test_the_book_is_imported_without_its_tools():
-    tools = "{'papermill', 'nbconvert', 'nbformat', 'matplotlib', 'IPython', 'ipywidgets', 'psutil', 'latex2mathml'}"
+    tools = "{'papermill', 'nbconvert', 'nbformat', 'matplotlib', 'IPython', 'ipywidgets', 'psutil', 'quickjs'}"
     code = f"import sys, fedbook.book; print(sorted({tools} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

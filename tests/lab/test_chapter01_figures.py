@@ -1,6 +1,5 @@
 """Chapter 1's figures of theory: what is measured agrees with the package, sentences say the numbers that are drawn."""
 
-
 import numpy as np
 import pytest
 import torch
@@ -10,9 +9,13 @@ from fedbook.lab import chapter01_figures as figures
 from fedbook.lab import chapter01_floor as floor
 from tests.lab.checks import looks, numbers
 
-PROBLEM = descent.digits_problem(20)
-RUNS = figures.descents(PROBLEM, 20)
-THETA = RUNS["FedSC"].theta
+
+@pytest.fixture(scope="module", autouse=True)
+def trained_once():
+    global PROBLEM, RUNS, THETA  # not while tests are collected
+    PROBLEM = descent.digits_problem(20)
+    RUNS = figures.descents(PROBLEM, 20)
+    THETA = RUNS["FedSC"].theta
 
 
 # --- descents

@@ -254,6 +254,7 @@ def test_noise_breaks_flat_matrices_first(ax):
 
 # --- Table 1 and the theorems
 
+
 def test_bounds_in_pairs(ax):
     rows = {
         "5.1": Checked(1e-3, 1e-4, 0.4),

@@ -239,6 +239,7 @@ def test_mean_text():
 
 # --- nonsense
 
+
 def test_floor_needs_sane_numbers(floors):
     problem = problem_of("pca-directional", floors["settings"], (0,), "cpu")
     for arguments, name in (((0.0, 0.1, 1), "lr"), ((0.1, -1.0, 1), "sigma"), ((0.1, 0.1, 0), "per_round")):

@@ -99,10 +99,6 @@ def test_opposite_updates_cancel():
 
 # --- the slice around a trained body
 
-PROBLEM = personal_problem(
-    "digits", PersonalSettings(clients=6, train_samples=240, own_share=0.2, model="mlp16"), (0, 3)
-)
-
 
 def trained(radius):
     config = Config(
@@ -118,8 +114,14 @@ def trained(radius):
     return made
 
 
-RUNS = {0.0: trained(0.0), 0.3: trained(0.3)}
-DRAW = widgets.radius_drawer(PROBLEM, RUNS, slot=1, directions=24)
+@pytest.fixture(scope="module", autouse=True)
+def trained_once():
+    global PROBLEM, RUNS, DRAW  # not while tests are collected
+    PROBLEM = personal_problem(
+        "digits", PersonalSettings(clients=6, train_samples=240, own_share=0.2, model="mlp16"), (0, 3)
+    )
+    RUNS = {0.0: trained(0.0), 0.3: trained(0.3)}
+    DRAW = widgets.radius_drawer(PROBLEM, RUNS, slot=1, directions=24)
 
 
 @pytest.mark.parametrize("radius", [0.0, 0.3])

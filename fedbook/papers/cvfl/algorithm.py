@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.func import grad, grad_and_value, vmap
 
 from fedbook import arguments
-from fedbook.compression import Codec, RandomK, TopK, compressor, keep_columns
+from fedbook.compression import COMPRESSORS, Codec, compressor, keep_columns
 from fedbook.compression.secure_sum import SecureSum
 from fedbook.federation.checkpoint import identity
 from fedbook.federation.cohort import Cohort, Everyone
@@ -38,9 +38,7 @@ from fedbook.randomness import stream
 from fedbook.settings import Settings, setting
 from fedbook.wire import Wire
 
-COMPRESSORS = ("none", "scalar", "hex", "topk", "randomk")
 EXACT = 32  # bits of a component that is not compressed
-MOST_BITS = {"scalar": 16, "hex": 8}  # of a quantiser
 
 
 class Config(Settings):
@@ -59,7 +57,7 @@ class Config(Settings):
     lr: float = setting(0.2, "eta", "step size", minimum=0.0)
     lr_schedule: str = setting("constant", None, "inverse: eta / (r + 1) in round r", choices=("constant", "inverse"))
     lr_drop: int = setting(0, None, "from this round on a tenth of the step size", "0: never", minimum=0)
-    compressor: str = setting("scalar", "C", "of the embeddings", "none: uncompressed", choices=COMPRESSORS)
+    compressor: str = setting("scalar", "C", "of the embeddings", "none: uncompressed", choices=tuple(COMPRESSORS))
     bits: int = setting(
         2, "b", "of a component: at most 16, for hex 8, or 32; top-k keeps floor(P b / 32) components",
         "32: no compression", minimum=1, maximum=EXACT,
@@ -85,7 +83,7 @@ class Config(Settings):
     def cross_check(self) -> None:
         """As many bits as the quantiser can use. Raises: ValueError."""
         if self.bits != EXACT:
-            arguments.integer("bits", self.bits, 1, MOST_BITS.get(self.compressor, EXACT))
+            arguments.integer("bits", self.bits, 1, COMPRESSORS[self.compressor].most_bits)
 
     def step(self, t: int) -> float:
         """eta of round ``t``."""
@@ -96,16 +94,13 @@ class Config(Settings):
         """The compressor of round ``t`` for vectors of ``width`` components; None: they go as they are."""
         if self.compressor == "none" or self.bits == EXACT:
             return None
-        grown = self.bits_schedule == "growing"
-        if self.compressor in ("topk", "randomk"):
-            if grown:
-                k = math.ceil(width * (1 - (1 - self.bits / EXACT) / math.sqrt(t + 1)))
-                return (TopK if self.compressor == "topk" else RandomK)(max(1, k))
-            return compressor(self.compressor, self.bits, width)
-        bits = self.bits + (math.ceil(math.log2(t + 1) / 4) if grown else 0)
-        more = {"grid": self.grid} if self.compressor == "scalar" else {"codebook": self.codebook}
-        bits = min(bits, MOST_BITS[self.compressor])
-        return compressor(self.compressor, bits, width, low, high, dither=self.dither, **more)
+        kind, bits = COMPRESSORS[self.compressor], self.bits
+        if self.bits_schedule == "growing":
+            if kind.sparse:
+                return kind.make(max(1, math.ceil(width * (1 - (1 - bits / EXACT) / math.sqrt(t + 1)))))
+            bits = min(bits + math.ceil(math.log2(t + 1) / 4), kind.most_bits)
+        options = {name: getattr(self, name) for name in kind.options}
+        return compressor(self.compressor, bits, width, low, high, **options)
 
 
 @dataclass(frozen=True)

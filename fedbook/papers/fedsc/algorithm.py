@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from fedbook import arguments, randomness
-from fedbook.compression.symmetric import UpperTriangle, triangle_wire
+from fedbook.compression import UpperTriangle, triangle_wire
 from fedbook.federation.cohort import Cohort, Everyone
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
 from fedbook.federation.loop import Diverged, Rounds, Turn
@@ -242,8 +242,11 @@ class FedSC(SelfSupervised):
                 theta, here = tree_map(lambda p, rows=rows: p[rows], local.inbox["theta"]), rows.to(like.device)
                 z = self.represent(theta, x.flatten(1, 2), local.how).unflatten(1, x.shape[1:3])
                 w = weight[:, :, None, None]
-                clipped[here] += ((z.square().sum(-1, keepdim=True) > c.mu) * w).sum((1, 2, 3))
-                z = torch.where(w > 0, norm_clip(z, c.mu), 0.0).flatten(1, 2)  # line 5; padded rows count nothing
+                square = z.square().sum(-1, keepdim=True)
+                clipped[here] += ((square > c.mu) * w).sum((1, 2, 3))
+                # line 5; padded rows count nothing, nor, in a private upload, rows of no direction: an end would tell
+                counts = (w > 0) & square.isfinite() if self.noisy else w > 0
+                z = torch.where(counts, norm_clip(z, c.mu), 0.0).flatten(1, 2)
                 total[here] += z.mT @ z  # line 6
         shown = sizes.to(total) * c.matrix_views
         matrix = total / shown[:, None, None]

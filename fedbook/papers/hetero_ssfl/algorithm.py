@@ -24,7 +24,7 @@ from torch.func import vmap
 from torch.nn.functional import cross_entropy, linear
 
 from fedbook import arguments
-from fedbook.compression.symmetric import UpperTriangle, triangle_wire
+from fedbook.compression import UpperTriangle, triangle_wire
 from fedbook.federation.cohort import Everyone
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round, Uploads
 from fedbook.federation.local import Batches

@@ -358,6 +358,20 @@ def test_a_run_that_diverges_ends(problem):
         )
 
 
+def test_one_odd_representation_ends_no_run_whose_matrices_are_private(problem, monkeypatch):
+    plain = FedSC.represent
+
+    def odd(self, theta, x, how):
+        z = plain(self, theta, x, how).clone()
+        z[0, 0] = torch.tensor([float("inf"), *[0.0] * (z.shape[-1] - 1)])
+        return z
+
+    monkeypatch.setattr(FedSC, "represent", odd)
+    assert start(problem, rounds=1, share_from=0, lr=0.0).diverged
+    rounds = start(problem, rounds=1, share_from=0, lr=0.0, sigma=0.1)
+    assert not rounds.diverged and bool(rounds.server["matrix"].isfinite().all())
+
+
 def test_a_checkpoint_of_another_width_is_refused(problem, tmp_path):
     from fedbook.federation.checkpoint import CheckpointError
 
@@ -383,9 +397,11 @@ def test_loop_batch_seeds_and_replay(problem):
 
 
 def test_algorithm_2_does_not_depend_on_its_chunks(problem, monkeypatch):
+    module = sys.modules[FedSC.__module__]  # the package has a function of that name
+
     changes = whole(problem, coefficient="q", rounds=3)
     at_once = start(problem, **changes)
-    monkeypatch.setattr(sys.modules[FedSC.__module__], "SAMPLES", 7)
+    monkeypatch.setattr(module, "SAMPLES", 7)
     assert far(start(problem, **changes).server["theta"], at_once.server["theta"]) < 1e-12
     config = Config(rounds=2, batch_size=10, local_epochs=1)  # in blocks, with random views: batched or one by one
     chunks = [
