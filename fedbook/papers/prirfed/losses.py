@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from fedbook import arguments
+from fedbook.federation.tree import per_row
 from fedbook.geometry import Sphere, within_range
 from fedbook.geometry.manifold import Manifold
 
@@ -25,16 +25,11 @@ class RecordLoss:
     ``value(x, record)``: x [*point] and one record (name -> [...]) to a number. The closed forms below replace what
     this class derives. Shapes: ``x`` [..., *point], records [..., n, ...], ``weights`` [..., n].
     Memory of :meth:`clipped_mean` here: a gradient for each record.
-    Raises: TypeError.
     """
 
     broadcasts = False  # whether records [n, ...] may stand for [..., n, ...]
 
     def __init__(self, manifold: Manifold, value: Callable[[Tensor, Records], Tensor] | None = None):
-        if not isinstance(manifold, Manifold):
-            raise arguments.wrong(TypeError, "manifold", manifold, "a manifold of fedbook.geometry")
-        if value is not None and not callable(value):
-            raise arguments.wrong(TypeError, "value", value, "a function of a point and one record")
         self.manifold, self.value = manifold, value
 
     def values(self, x: Tensor, records: Records) -> Tensor:
@@ -56,7 +51,7 @@ class RecordLoss:
         g = self.gradients(x, records)
         length = self.manifold.norm(self._beside(x), g)
         w = weights * clip_factor(length, bound)
-        return (w.view(*w.shape, *[1] * self.manifold.point_ndim) * g).sum(w.ndim - 1)
+        return (per_row(w, g) * g).sum(w.ndim - 1)
 
     def require_records(self, records: Records) -> None:
         """Refuses records with which a gradient cannot be computed at every point in range. Raises: ValueError.
@@ -147,7 +142,7 @@ class SquaredDistance(RecordLoss):
         if bound != float("inf"):
             length = self.manifold.norm(self._beside(x), log)
             w = w * clip_factor(length * (a.abs() if isinstance(a, Tensor) else a), bound)
-        return (w.view(*w.shape, *[1] * self.manifold.point_ndim) * log).sum(w.ndim - 1)
+        return (per_row(w, log) * log).sum(w.ndim - 1)
 
 
 def descend(
@@ -155,11 +150,10 @@ def descend(
 ) -> tuple[Tensor, Tensor]:
     """Riemannian gradient descent on sum_j w_j f(x, z_j): the last point [..., *point] and its gradient's norm [...].
 
-    It ends when every norm is at most ``tolerance``. Raises: TypeError, ValueError.
+    It ends when every norm is at most ``tolerance``.
     """
-    lr = arguments.real("lr", lr, above=0.0)
     manifold = loss.manifold
-    for _ in range(arguments.integer("iterations", iterations, 1)):
+    for _ in range(iterations):
         g = loss.clipped_mean(x, records, weights, float("inf"))
         if bool((manifold.norm(x, g) <= tolerance).all()):
             break
