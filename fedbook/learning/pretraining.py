@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
-from fedbook import arguments
 from fedbook.learning.augmentation import AUGMENTATIONS
 from fedbook.learning.encoders import ENCODERS, PROJECTORS
-from fedbook.learning.problems import ImageSettings
+from fedbook.learning.problems import ImageSettings, evaluations
+from fedbook.settings import setting
 
 
-@dataclass(frozen=True)
 class PretrainingSettings(ImageSettings):
-    """As :class:`ImageSettings`, with an encoder in place of a classifier.
-
-    ``model``: a word of fedbook.learning.encoders. ``width`` (H): of the representation. ``projector``: "mlp",
-    "batch_norm" (the same with batch normalisation), "linear" or "none" between the backbone's features and the
-    representation; ``projector_hidden``: units of its hidden layer (0: twice the width). ``views``: a recipe of
-    fedbook.learning.augmentation. ``bank`` (K): views a sample, made once, that training draws from (0: fresh views
-    each time). ``neighbours``: k of the nearest-neighbour vote. ``judged_samples``: training images that the vote and
-    the probe learn from and the objective is computed on (0: all). ``evaluate_every`` 0: five evaluations a run.
-    """
-
-    models: ClassVar[tuple[str, ...]] = tuple(ENCODERS)
+    """How images are split, which encoder learns them from which views, and how it is judged."""
 
     clients: int = 10
     classes_per_client: int = 1
-    model: str = "mlp"
-    width: int = 16
-    projector: str = "mlp"
-    projector_hidden: int = 0
-    views: str = "digits"
-    bank: int = 16
-    neighbours: int = 20
-    judged_samples: int = 0
-
-    def __post_init__(self):
-        super().__post_init__()
-        arguments.integer("width", self.width, 1)
-        arguments.one_of("projector", self.projector, PROJECTORS)
-        arguments.integer("projector_hidden", self.projector_hidden, 0)
-        arguments.one_of("views", self.views, AUGMENTATIONS)
-        arguments.integer("bank", self.bank, 0)
-        arguments.integer("neighbours", self.neighbours, 1)
-        arguments.integer("judged_samples", self.judged_samples, 0)
+    model: str = setting("mlp", None, "the encoder: see fedbook.learning.encoders", choices=ENCODERS)
+    width: int = setting(16, "H", "components of the representation", minimum=1)
+    projector: str = setting("mlp", None, "between features and representation; batch_norm: mlp with normalisation",
+                             choices=PROJECTORS)  # fmt: skip
+    projector_hidden: int = setting(0, None, "units of its hidden layer", "0: twice the width", minimum=0)
+    views: str = setting("digits", None, "how samples are varied: see fedbook.learning.augmentation",
+                         choices=AUGMENTATIONS)  # fmt: skip
+    bank: int = setting(16, "K", "views of a sample, made once, that training draws from", "0: fresh ones each time",
+                        minimum=0)  # fmt: skip
+    neighbours: int = setting(20, "k", "nearest neighbours that vote", minimum=1)
+    judged_samples: int = setting(0, None, "training images of which vote, probe and objective are made", "0: all",
+                                  minimum=0)  # fmt: skip
+    evaluate_every: int = evaluations(5)

@@ -8,11 +8,11 @@ from typing import Any
 
 from fedbook import arguments
 from fedbook.federation.loop import Rounds
-from fedbook.papers.cvfl.algorithm import COMPRESSORS, CVFL, EXACT, METHODS, Config, batch_ids
+from fedbook.papers.cvfl.algorithm import CVFL, EXACT, METHODS, Config, batch_ids
 from fedbook.papers.cvfl.problem import PROBLEMS, VerticalProblem, VerticalSettings, vertical_problem
 from fedbook.papers.description import Paper, own_settings
 
-__all__ = ["COMPRESSORS", "CVFL", "Config", "EXACT", "METHODS", "PAPER", "batch_ids", "problem_of"]
+__all__ = ["CVFL", "Config", "EXACT", "METHODS", "PAPER", "batch_ids", "problem_of"]
 
 
 def problem_of(problem: str, method: str, settings: Mapping[str, Any], device: str) -> VerticalProblem:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from fedbook import arguments
 from fedbook.federation.cohort import Cohort
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
 from fedbook.federation.local import Batches, epochs
@@ -31,28 +29,19 @@ from fedbook.learning.models import Parameters
 from fedbook.learning.online import directions, mean_of_real, only_predictor, with_predictor, without_predictor
 from fedbook.learning.self_supervised import SelfSupervised, Training
 from fedbook.learning.views import Views
+from fedbook.settings import setting
 from fedbook.wire import Encoded, Wire
 
 SAMPLES = 512  # of a client at a time for the dictionary
 
 
-@dataclass(frozen=True)
 class Config(Training):
-    """Settings of FedX and FedCA beside those of :class:`Training`.
+    """Settings of FedX and FedCA beside those of every self-supervised method."""
 
-    ``contrast_temperature`` (tau): cosines are divided by it. ``predictor_hidden``: hidden units of FedX's head (0:
-    twice its width). ``dictionary_samples``: how many samples of a client FedCA's dictionary holds (0: all).
-    """
-
-    contrast_temperature: float = 0.1
-    predictor_hidden: int = 0
-    dictionary_samples: int = 256
-
-    def __post_init__(self):
-        super().__post_init__()
-        arguments.real("contrast_temperature", self.contrast_temperature, above=0.0)
-        arguments.integer("predictor_hidden", self.predictor_hidden, 0)
-        arguments.integer("dictionary_samples", self.dictionary_samples, 0)
+    contrast_temperature: float = setting(0.1, "tau", "cosines are divided by it (FedX, FedCA)", above=0.0)
+    predictor_hidden: int = setting(0, None, "hidden units of the predictor (FedX: of its head)",
+                                    "0: twice its width", minimum=0)  # fmt: skip
+    dictionary_samples: int = setting(256, "M", "samples of a client in FedCA's dictionary", "0: all", minimum=0)
 
 
 # --- losses: which views are alike, and to whom they relate
@@ -180,11 +169,13 @@ class FedCA(SelfSupervised):
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """theta^0 and an empty dictionary."""
         server, clients = super().start(federation, turn)
-        largest = int(federation.sizes.max())
-        self.entries = min(self.config.dictionary_samples or largest, largest)
-        like = next(iter(server["theta"].values()))
-        shape = (len(turn.seeds), federation.num_clients, self.entries, self.encoder.width)
+        like, entries = next(iter(server["theta"].values())), self.entries(federation.groups["all"].table)
+        shape = (len(turn.seeds), federation.num_clients, entries, self.encoder.width)
         return server | {"dictionary": like.new_zeros(shape)}, clients
+
+    def entries(self, table: Tensor) -> int:
+        """M, for clients with a table of rows [..., n_max]."""
+        return min(self.config.dictionary_samples or table.shape[-1], table.shape[-1])
 
     def declare(self, turn: Turn) -> None:
         """Encoders and representations go out in clear."""
@@ -193,7 +184,7 @@ class FedCA(SelfSupervised):
 
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
         """The dictionary is renewed, then everybody trains against it."""
-        cohort, down = turn.cohort(self.sampler), {"theta": server["theta"]}
+        cohort, down = turn.cohort(self.config.sampler(turn.num_clients)), {"theta": server["theta"]}
         chain = {"entries": Chain(codec=FilledRows())}
         up = yield Exchange(cohort, down=down, work=self.upload_entries, chain=chain, name="dictionary")
         dictionary = self.renewed(server["dictionary"], cohort, up["entries"])
@@ -213,14 +204,15 @@ class FedCA(SelfSupervised):
     @torch.no_grad()
     def upload_entries(self, local: Local) -> Reply:
         """z / |z| of up to M of a client's samples, chosen at random, one view of each."""
-        sizes = local.data.sizes.clamp(max=self.entries)
-        chosen = torch.zeros(len(sizes), self.entries, dtype=torch.long)
+        entries = self.entries(local.data.table)
+        sizes = local.data.sizes.clamp(max=entries)
+        chosen = torch.zeros(len(sizes), entries, dtype=torch.long)
         for r, rng in enumerate(local.streams("dictionary samples")):
-            order = rng.permutation(int(local.data.sizes[r]))[: self.entries]
+            order = rng.permutation(int(local.data.sizes[r]))[:entries]
             chosen[r, : len(order)] = local.data.table[r, torch.from_numpy(order)]
         data, rngs = Rows(local.data.samples, chosen, sizes), local.streams("dictionary views")
         parts = []
-        for start in range(0, self.entries, SAMPLES):
+        for start in range(0, entries, SAMPLES):
             x, real = self.views.some(data, slice(start, start + SAMPLES), rngs, 1)
             z = self.represent(local.inbox["theta"], x[:, :, 0], local.how)
             parts.append(torch.nn.functional.normalize(z, dim=-1) * real[..., None])

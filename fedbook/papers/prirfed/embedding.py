@@ -16,7 +16,7 @@ import math
 import torch
 from torch import Tensor
 
-from fedbook.data.taxonomy import Taxonomy
+from fedbook.data import Taxonomy
 from fedbook.geometry import Hyperboloid
 
 

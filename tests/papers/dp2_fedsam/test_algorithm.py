@@ -295,7 +295,6 @@ def test_fixed_cohorts_are_accounted_with_twice_the_sensitivity():
     release = []
     for sampling in ("poisson", "fixed"):
         algorithm = DP2FedSAM(replace(NOISY, sampling=sampling), SMALL.model)
-        algorithm.start(SMALL.federation(), Turn(-1, (0,), 8))
         release.append(algorithm.what_is_released())
     assert [r.adjacency for r in release] == ["add_remove", "replace_one"]
     assert [r.sensitivity for r in release] == [0.3, 0.6]

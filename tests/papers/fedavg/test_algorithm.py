@@ -86,11 +86,16 @@ def test_secure_aggregation_changes_nothing_but_what_is_seen():
         assert not any(hasattr(total, "rows") for total in seen)
 
 
+class Nobody(Config):
+    """Every cohort is empty."""
+
+    def sampler(self, num_clients):
+        return type("Nobody", (), {"draw": lambda self, k, rng: torch.zeros(0, dtype=torch.long)})()
+
+
 def test_an_empty_cohort_keeps_the_model():
     for reveal in ("each", "sum"):
-        nobody = FedAvg(Config(reveal=reveal), NET)
-        rounds = Rounds(nobody, federation(), 1)
-        nobody.sampler = type("Nobody", (), {"draw": lambda self, k, rng: torch.zeros(0, dtype=torch.long)})()
+        rounds = Rounds(FedAvg(Nobody(reveal=reveal), NET), federation(), 1)
         before = tree_map(torch.clone, rounds.server["theta"])
         record = next(iter(rounds))
         assert equal(rounds.server["theta"], before, atol=0) and record.cohort == [0] and record.bytes_up == [0]

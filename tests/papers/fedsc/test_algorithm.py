@@ -269,6 +269,20 @@ def test_a_run_that_diverges_ends(problem):
         )
 
 
+def test_one_odd_representation_ends_no_run_whose_matrices_are_private(problem, monkeypatch):
+    plain = FedSC.represent
+
+    def odd(self, theta, x, how):
+        z = plain(self, theta, x, how).clone()
+        z[0, 0] = torch.tensor([float("inf"), *[0.0] * (z.shape[-1] - 1)])
+        return z
+
+    monkeypatch.setattr(FedSC, "represent", odd)
+    assert start(problem, rounds=1, share_from=0, lr=0.0).diverged
+    rounds = start(problem, rounds=1, share_from=0, lr=0.0, sigma=0.1)
+    assert not rounds.diverged and bool(rounds.server["matrix"].isfinite().all())
+
+
 # --- how it is computed must not matter
 
 

@@ -7,8 +7,7 @@ import pytest
 import scipy.linalg
 import torch
 
-from fedbook.data import Taxonomy, make, wordnet_embedding, wordnet_mammals
-from fedbook.data.wordnet import UNPUBLISHED, read_embedding, read_taxonomy
+from fedbook.data import Taxonomy, wordnet_embedding, wordnet_mammals
 from fedbook.geometry import Hyperboloid
 from fedbook.papers.prirfed.embedding import laplacian_features, sector_layout, softmax_loss, train_embedding
 
@@ -88,18 +87,6 @@ def test_the_stored_embedding_is_good():
     assert float(distance.median()) == pytest.approx(12, abs=1e-6) and float(distance[tree.root]) < 0.1
 
 
-def test_the_maker_writes_what_was_trained(tmp_path, monkeypatch):
-    rows = [
-        "00000001 mammal",
-        "00000002 tusker @00000001",
-        "00000003 female_mammal @00000001",
-        "00000004 cat @00000001",
-    ]
-    make.write_lines(tmp_path / "mammals.txt.gz", [], [*rows, "00000005 kitten @00000004"])
-    assert make.main(["wordnet_embedding", str(tmp_path)]) == 0
-    tree = read_taxonomy(tmp_path / "mammals.txt.gz").without(UNPUBLISHED)
-    stored = read_embedding(tmp_path / "embedding.txt.gz", ("mammal", "cat", "kitten"))
-    assert torch.allclose(stored[:, 1:], train_embedding(tree)[:, 1:], rtol=0, atol=0.51e-6)
 
 
 def test_the_features_solve_the_eigenproblem():

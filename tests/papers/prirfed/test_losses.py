@@ -115,6 +115,33 @@ def test_one_record_moves_the_mean_by_at_most_two_bounds_over_n():
         assert float(Hyperboloid().norm(x, mean(a) - mean(b))) <= 2 * bound / n + 1e-12
 
 
+def squared(z):
+    return {"z": z, "s": z.square().sum(-1)}
+
+
+@pytest.mark.parametrize("manifold", [Sphere(), SPD(), Hyperboloid()], ids=lambda m: m.name)
+def test_a_record_whose_gradient_is_not_finite_counts_zero(manifold):
+    """It must not make the mean NaN: whether a run dies would tell whether it is there."""
+
+    def value(x, record):  # its slope at the record 0 is infinite, and at -1 it is NaN
+        return torch.log(record["z"].abs()) * record["z"].clamp(min=0).sqrt() + x.sum() / record["z"].clamp(min=0)
+
+    x = manifold.random_point(3, stream(0, "x"), (2,))
+    z = torch.tensor([[0.5, 0.0, 2.0, -1.0]] * 2, dtype=torch.float64)
+    loss, weights = RecordLoss(manifold, value), torch.full((2, 4), 0.25, dtype=torch.float64)
+    assert not bool(loss.gradients(x, {"z": z})[:, [1, 3]].isfinite().all())
+    found = loss.clipped_mean(x, {"z": z}, weights, 1.0)
+    kept = loss.clipped_mean(x, {"z": z[:, [0, 2]]}, weights[:, [0, 2]], 1.0)
+    assert bool(found.isfinite().all()) and torch.allclose(found, kept, rtol=1e-14, atol=0)
+    huge = torch.full((2, 4), 1e-320, dtype=torch.float64)  # finite records, gradients beyond the largest float
+    assert torch.equal(loss.clipped_mean(x, {"z": huge}, weights, 1.0), torch.zeros_like(x))
+    vectors = torch.tensor([[[1.0, 2.0], [3e25, 1e25]]])  # the square of a product overflows in float32
+    found = Eigenvector().clipped_mean(torch.tensor([[0.6, 0.8]]), squared(vectors), torch.ones(1, 2), 1.0)
+    assert torch.equal(
+        found, Eigenvector().clipped_mean(torch.tensor([[0.6, 0.8]]), squared(vectors[:, :1]), torch.ones(1, 1), 1.0)
+    )
+
+
 def test_descent_finds_the_frechet_mean_and_the_eigenvector():
     y = Hyperboloid().random_point(3, stream(1, "cloud"), (20,))
     weights = torch.full((20,), 1 / 20, dtype=torch.float64)
