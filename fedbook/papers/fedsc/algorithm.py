@@ -110,7 +110,8 @@ class FedSC(SelfSupervised):
     """Algorithm 1 with Algorithm 2; with ``shares`` False FedAvg+SC, or with one client centralised training.
 
     Server: ``theta``, ``q``; ``table`` [S, K, H, H] the last upload of every client, ``matrix`` [S, H, H] their q-mean,
-    in float64, and ``uploads`` [S, K] (T_j). A client keeps its last ``matrix`` and its ``q``. Memory of the matrices:
+    in float64, ``uploads`` [S, K] (T_j) and ``sigma`` [S], the noise of each federation: a run must not depend on who
+    runs beside it. A client keeps its last ``matrix``, its ``q`` and ``sigma``. Memory of the matrices:
     2 K H^2 numbers a seed, of clients and server together; the server's part is copied once in a round with uploads,
     all other work grows with the cohort.
     """
@@ -129,14 +130,14 @@ class FedSC(SelfSupervised):
         server, clients = super().start(federation, turn)
         if not self.shares:
             return server, clients
-        self.sizes = federation.sizes.expand(len(turn.seeds), -1)
-        smallest = self.sizes.amin(1).tolist()  # of each federation: a run must not depend on who runs beside it
-        self.sigma = {s: self.config.noise_for(n) for s, n in zip(turn.seeds, smallest, strict=True)}
-        seeds, k, h = *self.sizes.shape, self.encoder.width
+        sizes = federation.sizes.expand(len(turn.seeds), -1)
+        sigma = torch.tensor([self.config.noise_for(n) for n in sizes.amin(1).tolist()], dtype=torch.float64)
+        seeds, k, h = *sizes.shape, self.encoder.width
         like = next(iter(server["theta"].values()))
-        table = like.new_zeros(seeds, k, h, h)
-        server |= {"table": table, "matrix": table[:, 0].double(), "uploads": torch.zeros(seeds, k, dtype=torch.long)}
-        return server, {"all": {"matrix": table.clone(), "q": server["q"].to(like)}}
+        table, uploads = like.new_zeros(seeds, k, h, h), torch.zeros(seeds, k, dtype=torch.long)
+        server |= {"table": table, "matrix": table[:, 0].double(), "uploads": uploads, "sigma": sigma}
+        own = {"matrix": table.clone(), "q": server["q"].to(like), "sigma": sigma[:, None].repeat(1, k)}
+        return server, {"all": own}
 
     def declare(self, turn: Turn) -> None:
         """The encoders go out in clear, whatever the noise on the matrices."""
@@ -156,7 +157,7 @@ class FedSC(SelfSupervised):
         if c.shares(turn.t):
             senders = turn.cohort(Everyone()) if turn.t == c.share_from else trainers  # lines 4-7, 11
             if self.noisy:
-                self.account(senders, turn)
+                self.account(senders, turn, server["sigma"].tolist())
             chain = {"matrix": Chain(codec=UpperTriangle())} if self.symmetric else {}
             up = yield Exchange(senders, down=down, work=self.upload_matrix, chain=chain, name="matrices")
             literal = c.server_sum == "paper" and turn.t > c.share_from
@@ -197,12 +198,12 @@ class FedSC(SelfSupervised):
         matrix = server["matrix"] + change.sum(1)
         return server | {"table": table, "matrix": matrix, "uploads": uploads}
 
-    def account(self, senders: Cohort, turn: Turn) -> None:
+    def account(self, senders: Cohort, turn: Turn, sigmas: Sequence[float]) -> None:
         """Enter the noised matrices: a record moves a client's matrix by an amount that depends on its size."""
         c, whose = self.config, {}
-        for slot, seed in enumerate(turn.seeds):
+        for slot, sigma in enumerate(sigmas):
             for client in senders.members(slot).tolist():
-                kind = int(self.sizes[slot, client]), self.sigma[seed]
+                kind = int(turn.sizes[slot, client]), sigma
                 whose.setdefault(kind, [[] for _ in turn.seeds])[slot].append(client)
         for (size, sigma), clients in whose.items():
             sensitivity = matrix_sensitivity(c.mu, size, c.adjacency)
@@ -245,12 +246,12 @@ class FedSC(SelfSupervised):
         if not bool(matrix.isfinite().all()):
             raise Diverged("a client's representations are no longer finite (a smaller step size lr may help)")
         if self.noisy:  # line 8
-            sigma = torch.tensor([self.sigma[s] for s in local.seeds], dtype=matrix.dtype, device=matrix.device)
+            sigma = local.state["sigma"].to(matrix)
             noise = [randomness.normal(matrix.shape[1:], rng, matrix) for rng in local.noise_streams("matrix noise")]
             matrix = matrix + sigma[:, None, None] * torch.stack(noise)
         if self.symmetric:  # free: the loss sees the symmetric part only
             matrix = (matrix + matrix.mT) / 2
-        state = {"matrix": matrix, "q": local.state["q"]}
+        state = {**local.state, "matrix": matrix}
         trace = {"clipped": clipped / shown, "matrix_norm": matrix.flatten(1).norm(dim=1)}
         return Reply(upload={"matrix": matrix}, state=state, trace=trace)
 

@@ -56,10 +56,11 @@ class Config(Settings):
     )
     batch_size: int = setting(0, "b", "records of a step of Algorithm 2", "0: all", minimum=0)
     lr: float = setting(0.1, "alpha", "step size", "0: 1 / (2 L_g)", minimum=0.0)
-    lr_power: float = setting(0.0, None, "the step of round t is lr / (t + 1)^lr_power", "0: constant", minimum=0.0)
+    lr_power: float = setting(0.0, None, "the step of round t is lr / (t + 1)^lr_power", "0: constant",
+                            minimum=0.0, maximum=10.0)  # fmt: skip
     clip_norm: float = setting(0.0, "tau", "longer gradients are clipped to it", "0: the problem's own", minimum=0.0)
     clip_gradient: float = setting(0.0, "tau_0", "of Algorithm 3; a value unlike tau makes its steps biased", "0: tau",
-                                   minimum=0.0)  # fmt: skip
+                                   minimum=0.0, maximum=1e12)  # fmt: skip
     clip_without_noise: bool = setting(False, None, "whether methods without noise clip too")
     epsilon_call: float = setting(0.15, "epsilon", "what ONE local call may cost one record", maximum=100.0, above=0.0)
     delta_call: float = setting(1e-4, "delta", "at which that is counted", above=0.0, below=1.0)
