@@ -7,6 +7,7 @@ the argument, what was given and what is allowed.
 
 from __future__ import annotations
 
+import difflib
 import math
 import numbers
 from collections.abc import Iterable, Sequence
@@ -86,7 +87,8 @@ def one_of(name: str, value: Any, allowed: Iterable[str]) -> str:
     if not isinstance(value, str):
         raise wrong(TypeError, name, value, text)
     if value not in words:
-        raise wrong(ValueError, name, value, text)
+        close = difflib.get_close_matches(value, words, 1)
+        raise wrong(ValueError, name, value, text + (f"; did you mean {close[0]}?" if close else ""))
     return value
 
 

@@ -6,50 +6,24 @@ import json
 import math
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fedbook import arguments, interrupts
+from fedbook.data import BrokenFile
 from fedbook.federation.history import finite
 from fedbook.federation.loop import Rounds, run
+from fedbook.papers.description import Paper, own_settings
 
 PROFILES = ("quick", "standard", "paper")
 
 
-@dataclass(frozen=True)
-class Paper:
-    """One chapter's experiments.
-
-    ``methods`` and ``problems``: word to one line. ``profiles``: settings that each profile changes (sizes,
-    never the algorithm). ``settings``: the dataclasses whose fields ``--set`` may name. ``build(method,
-    problem, settings, seeds, device, **options) -> Rounds``. ``fits``: by problem, the settings that it changes after
-    the profile (it has fewer images than the profile asks for).
-    ``delta``: at which privacy is reported. ``metric`` is compared and tuned; ``larger_is_better`` says which way;
-    a comparison keeps it and ``curves`` by round ("bytes": all that crossed so far, up and down). ``as_published``: by
-    problem, what the profile "paper" sets there last (other papers publish one set of sizes for all their problems).
-    """
-
-    name: str
-    title: str
-    methods: Mapping[str, str]
-    problems: Mapping[str, str]
-    profiles: Mapping[str, Mapping[str, Any]]
-    settings: tuple[type, ...]
-    build: Callable[..., Rounds]
-    delta: float = 1e-5
-    metric: str = "accuracy"
-    larger_is_better: bool = True
-    curves: tuple[str, ...] = ()
-    fits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    as_published: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    def defaults(self) -> dict[str, Any]:
-        """All settings by name with their default values."""
-        return {f.name: f.default for kind in self.settings for f in fields(kind)}
+class BadSettings(ValueError):
+    """Settings that a method or a problem refuses; the message names what, what was given and what is allowed."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +46,13 @@ class Plan:
         return self.paper.defaults() | dict(self.paper.profiles[self.profile]) | fits | dict(self.changes)
 
     def rounds(self, **options: Any) -> Rounds:
-        """The run, ready to start."""
-        return self.paper.build(self.method, self.problem, self.settings(), self.seeds, self.device, **options)
+        """The run, ready to start. Raises: BadSettings, fedbook.data.DataNotFound."""
+        try:
+            return self.paper.build(self.method, self.problem, self.settings(), self.seeds, self.device, **options)
+        except BrokenFile:
+            raise  # a bad file, not a bad setting
+        except (ValueError, TypeError) as error:
+            raise BadSettings(str(error)) from error
 
 
 def plan(
@@ -103,16 +82,6 @@ def plan(
     return chosen
 
 
-def own_settings(kind: type, settings: Mapping[str, Any]) -> Any:
-    """The dataclass ``kind`` with its own fields out of ``settings``. Raises: TypeError, ValueError."""
-    return kind(**{f.name: settings[f.name] for f in fields(kind)})
-
-
-def identity(config: Any, **more: Any) -> dict[str, Any]:
-    """Plain values that identify a run: the settings without the number of rounds, so that it can be prolonged."""
-    return {key: value for key, value in asdict(config).items() if key != "rounds"} | more
-
-
 def pick_device(word: str) -> str:
     """ "auto" is the GPU where there is one. Raises: ValueError for cuda without a GPU."""
     word = arguments.one_of("device", word, ("auto", "cpu", "cuda"))
@@ -122,9 +91,7 @@ def pick_device(word: str) -> str:
 
 
 def _read(name: str, value: Any, defaults: Mapping[str, Any]) -> Any:
-    if name not in defaults:
-        raise ValueError(f"--set: got {name!r}; allowed is one of " + ", ".join(sorted(defaults)))
-    kind = type(defaults[name])
+    kind = type(defaults[arguments.one_of("--set", name, defaults)])
     if not isinstance(value, str) or kind is str:
         return value
     try:
@@ -361,25 +328,7 @@ def as_text(table: Mapping[str, Any]) -> str:
 
 
 def save(table: Mapping[str, Any], out: Path) -> None:
-    """Write ``compare.json`` and the figure ``compare.png`` of the metric by round."""
-    import matplotlib
-
-    from fedbook.lab.draw import draw_curves
-    from fedbook.lab.style import use
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    use()
+    """Write ``compare.json`` into the folder ``out``."""
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     (out / "compare.json").write_text(json.dumps(table, indent=1) + "\n")
-    curves = {}
-    for cell in table["cells"]:
-        label = " ".join([cell["method"], *(f"{k}={v}" for k, v in cell["varied"].items())])
-        curves[label] = (torch.tensor(cell["curve"]["round"]), torch.tensor(cell["curve"][table["metric"]]))
-    figure, ax = pyplot.subplots()
-    draw_curves(ax, curves)
-    ax.set(xlabel="round", ylabel=table["metric"], title=f"{table['paper']} on {table['problem']}")
-    figure.savefig(out / "compare.png")
-    pyplot.close(figure)

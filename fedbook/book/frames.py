@@ -19,7 +19,6 @@ from typing import Any
 
 from fedbook.lab.frames import MIME
 
-ASSETS = Path(__file__).with_name("assets")
 MOST_BYTES = 3_000_000  # of a chapter's file: with its text and figures its page stays below 6 MB
 Frames = dict[str, list[dict[str, Any]]]
 ICONS = {
@@ -125,7 +124,7 @@ def interactive(output: Any) -> bool:
 def place(notebook: Any, frames: Frames) -> bool:
     """Put the frames into the outputs as HTML, in place, each for its static picture and the sentence after it.
 
-    Returns whether there were any: then the page needs ``assets()``.
+    Returns whether there were any: then the page needs ``frames.css`` and ``frames.js``.
     """
     for cell in notebook.cells:
         entries, outputs = list(frames.get(cell.get("id", ""), [])), []
@@ -142,11 +141,6 @@ def place(notebook: Any, frames: Frames) -> bool:
         if "outputs" in cell:
             cell.outputs = outputs
     return bool(frames)
-
-
-def assets() -> tuple[str, str]:
-    """Style and script that the fragments of a page need, once."""
-    return tuple((ASSETS / name).read_text(encoding="utf-8") for name in ("frames.css", "frames.js"))
 
 
 def fragment(frames: Mapping[str, Any]) -> str:

@@ -4,10 +4,10 @@ from fedbook.federation.checkpoint import CheckpointError
 from fedbook.federation.cohort import Cohort, Everyone, FixedSize, Poisson
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Total, Uploads, drive, weighted_mean
 from fedbook.federation.history import History, Record
-from fedbook.federation.ledger import Encoded, Wire
 from fedbook.federation.loop import BudgetSpent, Rounds, Turn, repeat, run
 from fedbook.federation.population import Federation, Rows
 from fedbook.federation.tree import tree_map
+from fedbook.wire import Encoded, Wire
 
 __all__ = [
     "BudgetSpent", "Chain", "CheckpointError", "Cohort", "Encoded", "Everyone", "Exchange", "Federation", "FixedSize",

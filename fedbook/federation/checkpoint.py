@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
-FORMAT = 1
+FORMAT = 2
 
 
 class CheckpointError(ValueError):
@@ -58,3 +59,8 @@ def same_configuration(saved: Mapping[str, Any], wanted: Mapping[str, Any], path
         raise CheckpointError(
             f"checkpoint: {path} belongs to another configuration; it differs in " + "; ".join(differ)
         )
+
+
+def identity(config: Any, **more: Any) -> dict[str, Any]:
+    """Plain values that identify a run: the settings without the number of rounds, so that it can be prolonged."""
+    return {key: value for key, value in asdict(config).items() if key != "rounds"} | more

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from fedbook import arguments
 from fedbook.federation.cohort import Cohort
-from fedbook.federation.ledger import Encoded, Wire
 from fedbook.federation.population import Rows
 from fedbook.federation.tree import Tree, flatten, leaves, tree_map, unflatten
-from fedbook.randomness import stream
+from fedbook.randomness import repeated, stream
+from fedbook.wire import Encoded, Wire
 
 
 class Transform(Protocol):
@@ -54,7 +54,7 @@ class Local:
     """All that local work of R clients may see: its broadcast, its state, its data and its draws.
 
     Shapes: every tensor of ``inbox`` and ``state`` has R rows, one a client; ``clients`` [R] are their
-    numbers. ``how`` and ``chunk`` are passed on to :func:`fedbook.learning.local.local_steps`.
+    numbers. ``how`` and ``chunk`` are passed on to :func:`fedbook.federation.local.local_steps`.
     """
 
     group: str
@@ -67,12 +67,14 @@ class Local:
     how: str = "vmap"
     chunk: int | None = None
     noise_seeds: tuple[int | None, ...] | None = None
+    attempt: int = 0
 
     def streams(self, purpose: str) -> list[np.random.Generator]:
         """R generators, one a client, keyed by (its federation's seed, purpose, round, client).
 
         Two exchanges of one round that need independent draws must name different purposes.
         """
+        purpose = repeated(purpose, self.attempt)
         return [stream(s, purpose, self.t, k) for s, k in zip(self.seeds, self.clients.tolist(), strict=True)]
 
     def noise_streams(self, purpose: str = "noise") -> list[np.random.Generator]:

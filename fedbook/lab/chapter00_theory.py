@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from fedbook import arguments
+from fedbook.federation.local import epochs, local_steps, sgd
 from fedbook.federation.loop import Rounds
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import tree_map
-from fedbook.learning.local import epochs, local_steps, sgd
 from fedbook.learning.models import Parameters, cross_entropy, stack
 from fedbook.learning.problems import ImageProblem
 from fedbook.papers.fedavg import Config, FedAvg

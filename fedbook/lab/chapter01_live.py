@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from fedbook import arguments
-from fedbook.experiment import own_settings
 from fedbook.lab import live
 from fedbook.lab.chapter01_widgets import DELTA, MU, digits, settings_of
 from fedbook.learning.encoders import Encoder, encoder, predictor
 from fedbook.learning.neighbours import knn_predict
 from fedbook.learning.pretraining import Embedded, PretrainingProblem, PretrainingSettings, pretraining_problem
+from fedbook.papers.description import own_settings
 from fedbook.papers.fedsc import run_on
-from fedbook.privacy.correlation import matrix_epsilon
+from fedbook.papers.fedsc.matrix_privacy import matrix_epsilon
 
 # --- the algorithm live
 

@@ -18,15 +18,16 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.experiment import own_settings, plan
+from fedbook.experiment import plan
 from fedbook.lab.chapter01_paper import SIZE, TABLE_6
 from fedbook.lab.panels import panels
 from fedbook.lab.style import SHADE, series
 from fedbook.learning.contrast import correlation, effective_rank, norm_clip
 from fedbook.learning.encoders import encoder
 from fedbook.learning.pretraining import PretrainingProblem, PretrainingSettings, pretraining_problem
+from fedbook.papers.description import own_settings
 from fedbook.papers.fedsc import PAPER, run_on
-from fedbook.privacy.correlation import matrix_sigma
+from fedbook.papers.fedsc.matrix_privacy import matrix_sigma
 from fedbook.randomness import stream
 
 # --- noise on a correlation matrix

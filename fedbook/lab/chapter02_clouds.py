@@ -22,7 +22,7 @@ from fedbook.lab.controls import choice, log_slider, slider
 from fedbook.lab.explore import Explorer, explore
 from fedbook.lab.panels import panels, plain_log, several
 from fedbook.lab.style import CONNECTOR, MARKERS, PALETTE, REFERENCE, series
-from fedbook.learning.cka import centred, centred_gram, gram, gram_cka, linear_cka
+from fedbook.papers.hetero_ssfl.cka import centred, centred_gram, gram, gram_cka, linear_cka
 from fedbook.randomness import normal, stream
 
 # --- two clouds

@@ -17,7 +17,7 @@ from torch.func import grad, vmap
 
 from fedbook import arguments
 from fedbook.lab.chapter02_theory import Sides
-from fedbook.learning.cka import gram
+from fedbook.papers.hetero_ssfl.cka import gram
 from fedbook.randomness import normal, stream
 
 CURVATURES = (2.0,) * 6

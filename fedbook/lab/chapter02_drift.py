@@ -20,8 +20,8 @@ from fedbook import arguments
 from fedbook.data import digits
 from fedbook.lab.chapter02_descent import Constants, largest_curvature, lemma_4_5, lemma_4_6
 from fedbook.lab.stored_tables import columns
-from fedbook.learning.cka import centred_gram, gram, gram_cka, mean_gram
 from fedbook.learning.siamese import byol_loss
+from fedbook.papers.hetero_ssfl.cka import centred_gram, gram, gram_cka, mean_gram
 from fedbook.randomness import normal, stream
 
 PIXELS, HIDDEN, WIDTHS = 64, (12, 16, 10), (4, 6, 9)

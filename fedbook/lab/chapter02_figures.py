@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.experiment import own_settings, plan
+from fedbook.experiment import plan
 from fedbook.lab.chapter02_clouds import draw_grams
 from fedbook.lab.chapter02_collapse import NOISE, SIGNAL, VARIANTS, matrix_course, mode_course, rest_points
 from fedbook.lab.chapter02_drift import Run
@@ -25,10 +25,11 @@ from fedbook.lab.chapter02_spectrum import ceilings, minibatches, signs, unrelat
 from fedbook.lab.chapter02_theory import common_offset, stretched
 from fedbook.lab.panels import panels, plain_log
 from fedbook.lab.style import CONNECTOR, STRONG_REFERENCE, series
-from fedbook.learning.aligned_evaluation import represented
-from fedbook.learning.aligned_problem import AlignedProblem, AlignedSettings, aligned_problem
-from fedbook.learning.cka import gram, linear_cka
+from fedbook.papers.description import own_settings
 from fedbook.papers.hetero_ssfl import PAPER, run_on
+from fedbook.papers.hetero_ssfl.cka import gram, linear_cka
+from fedbook.papers.hetero_ssfl.evaluation import represented
+from fedbook.papers.hetero_ssfl.problem import AlignedProblem, AlignedSettings, aligned_problem
 
 SHOWN = 3  # clients in the picture, the first of each architecture
 A_CLASS = 10  # test images of each class in the picture

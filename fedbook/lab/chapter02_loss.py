@@ -14,8 +14,8 @@ from torch.func import grad
 
 from fedbook import arguments
 from fedbook.lab.chapter02_theory import Sides
-from fedbook.learning.cka import linear_cka
 from fedbook.learning.siamese import byol_loss, simsiam_loss
+from fedbook.papers.hetero_ssfl.cka import linear_cka
 from fedbook.randomness import normal, stream
 
 # --- the loss (D12)

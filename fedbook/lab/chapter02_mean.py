@@ -25,7 +25,7 @@ from fedbook.lab.chapter02_theory import (
     weights_of,
     written_out,
 )
-from fedbook.learning import cka
+from fedbook.papers.hetero_ssfl import cka
 from fedbook.randomness import normal, stream
 
 AVERAGES = ("mirror", "order", "rotation")

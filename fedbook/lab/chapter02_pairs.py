@@ -15,11 +15,11 @@ from torch import Tensor
 
 from fedbook import arguments
 from fedbook.experiment import plan
+from fedbook.intervals import Interval, mean_interval, paired_difference
 from fedbook.lab.chapter02_stored import NAMED, OURS, PERSONAL, Cell, Table, cells_of, has
 from fedbook.lab.panels import panels
 from fedbook.lab.stored_cells import chosen, halves, scores_of, setting, signed
 from fedbook.lab.style import CONNECTOR, STRONG_REFERENCE, series
-from fedbook.learning.intervals import Interval, mean_interval, paired_difference
 from fedbook.papers.hetero_ssfl import PAPER
 
 OWN = "hetero-ssfl"

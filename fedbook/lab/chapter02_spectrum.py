@@ -16,7 +16,7 @@ from torch.func import grad
 
 from fedbook import arguments
 from fedbook.lab.chapter02_theory import Sides, centring, representations, weights_of, written_out
-from fedbook.learning import cka
+from fedbook.papers.hetero_ssfl import cka
 from fedbook.randomness import normal, stream
 
 

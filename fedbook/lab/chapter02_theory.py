@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.learning import cka
+from fedbook.papers.hetero_ssfl import cka
 from fedbook.randomness import normal, stream
 
 IMAGES, WIDTHS = 40, (7, 11, 5)  # L alignment images; as many clients as widths

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.experiment import own_settings, plan
-from fedbook.learning.aligned_problem import AlignedSettings, aligned_problem
-from fedbook.learning.cka import cka_gradient, gram, gram_cka, mean_gram
+from fedbook.experiment import plan
+from fedbook.papers.description import own_settings
 from fedbook.papers.hetero_ssfl import PAPER
+from fedbook.papers.hetero_ssfl.cka import cka_gradient, gram, gram_cka, mean_gram
+from fedbook.papers.hetero_ssfl.problem import AlignedSettings, aligned_problem
 from fedbook.randomness import normal, stream
 
 IMAGES, PRIVATE, STEPS, LR = 30, 40, 50, 0.1

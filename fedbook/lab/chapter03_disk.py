@@ -21,7 +21,7 @@ from fedbook.geometry import Hyperboloid
 from fedbook.lab.chapter03_theory import ambient_noise, in_basis
 from fedbook.lab.panels import panels, several
 from fedbook.lab.style import DEEP_BLUE_TEXT, MANIFOLD, MANIFOLD_DOT, MANIFOLD_EDGE, MANIFOLD_LINE, PALETTE, series
-from fedbook.learning.embedding import to_disk
+from fedbook.papers.prirfed.embedding import to_disk
 from fedbook.randomness import normal, stream
 
 HYPERBOLIC = Hyperboloid()

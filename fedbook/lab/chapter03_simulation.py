@@ -12,7 +12,7 @@ from fedbook import arguments
 from fedbook.geometry import Hyperboloid, frechet_mean, tangent_mean
 from fedbook.lab import chapter03_descent as descent
 from fedbook.lab.chapter03_theory import hessian
-from fedbook.learning.synthetic import hyperbolic_ball_records
+from fedbook.papers.prirfed.synthetic import hyperbolic_ball_records
 from fedbook.randomness import normal, stream
 
 H = Hyperboloid()
@@ -154,18 +154,6 @@ def theorem_checks(problem: HyperbolicMean, std: float, rounds: int = 40, cohort
         "5.4": _checked(sampled.gap[:, -1], descent.theorem_5_4(gap, rounds, lr, **limited)),
         "5.4 printed": _checked(sampled.gap[:, -1], descent.theorem_5_4(gap, rounds, lr, **limited, printed=True)),
     }
-
-
-def measured_floor(problem: HyperbolicMean, std: float, tail: int = 100, repetitions: int = 40) -> Checked:
-    """The mean of f - f* over the last ``tail`` of 50 + ``tail`` rounds, and the predicted noise floor as ``bound``.
-
-    Raises: TypeError, ValueError.
-    """
-    tail = arguments.integer("tail", tail, 1)
-    found = simulate(problem, std, 50 + tail, repetitions)
-    lr = 0.5 / problem.smoothness
-    floor = descent.noise_floor(lr, problem.curvatures(), std**2 / len(problem.records))
-    return _checked(found.gap[:, -tail:].mean(1), floor)
 
 
 def _checked(runs: Tensor, bound: float) -> Checked:

@@ -19,9 +19,9 @@ from fedbook.lab.chapter03_descent import noise_floor
 from fedbook.lab.panels import plain_log, several
 from fedbook.lab.results import curve
 from fedbook.lab.style import band, series
-from fedbook.learning.manifold_problems import ManifoldProblem
-from fedbook.learning.riemannian import Eigenvector
 from fedbook.papers.prirfed import METHODS
+from fedbook.papers.prirfed.losses import Eigenvector
+from fedbook.papers.prirfed.problem import ManifoldProblem
 
 Table = Mapping[str, Any]
 Curves = dict[str, tuple[Tensor, Tensor]]

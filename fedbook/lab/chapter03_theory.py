@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedbook import arguments
 from fedbook.geometry import Manifold, Sphere, tangent_mean
-from fedbook.learning.riemannian import Eigenvector, clip_factor
+from fedbook.papers.prirfed.losses import Eigenvector, clip_factor
 from fedbook.randomness import normal, stream
 
 # --- the tangent Gaussian (item 1)

@@ -24,11 +24,11 @@ from fedbook.lab.chapter03_stored import METRICS, WORDS, eigenvector_floor
 from fedbook.lab.chapter03_theory import clipped
 from fedbook.lab.panels import panels, plain_log
 from fedbook.lab.style import MANIFOLD_SAMPLE, PALETTE, REFERENCE, series
-from fedbook.learning.embedding import to_disk
-from fedbook.learning.manifold_problems import ManifoldProblem, ManifoldSettings, manifold_problem
-from fedbook.learning.riemannian import Eigenvector
 from fedbook.papers.prirfed import PAPER
-from fedbook.privacy.local_call import calibrated_sigma_rsgd
+from fedbook.papers.prirfed.embedding import to_disk
+from fedbook.papers.prirfed.local_call import calibrated_sigma_rsgd
+from fedbook.papers.prirfed.losses import Eigenvector
+from fedbook.papers.prirfed.problem import ManifoldProblem, ManifoldSettings, manifold_problem
 from fedbook.randomness import normal, stream
 
 SPHERE = Sphere()

@@ -1,4 +1,4 @@
-"""Chapter 4's errata (from chapter04_errata) and its exercises: clip, perturb, count tensors, ask."""
+"""Chapter 4's exercises: clip, perturb, count tensors, ask."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ import torch
 from torch import Tensor
 
 from fedbook.lab import chapter00
-from fedbook.lab.chapter04_errata import ERRATA, TOLD, errata_table
 from fedbook.lab.compare import short, unlike
 from fedbook.lab.exercises import WrongAnswer, exercise
 from fedbook.privacy.gaussian import rdp_to_epsilon
 from fedbook.privacy.sampled import sampled_epsilon, sampled_gaussian_rdp
 from fedbook.randomness import normal, stream
-
-__all__ = ["ERRATA", "TOLD", "errata_table"]
 
 # --- 04-1, by hand: client A sends (3, 0) and 4, client B sends (0, 0.6) and 0.8; C = 2
 
@@ -208,7 +205,7 @@ def check_true_privacy(answer: Any) -> str | None:
     solution={"question": "Does q = 0.1 gain accuracy at C = 0.5?", "seeds": 8, "low": 0.004, "high": 0.026},
     hints=("Paired seeds: the same split, start and noise for both methods.",
            "Change one thing only. Where noise dominates and where clipping dominates the answers may differ.",
-           "`fedbook.learning.intervals.paired_difference(a, b)` gives the interval.",),
+           "`fedbook.intervals.paired_difference(a, b)` gives the interval.",),
     wrong_answers=(
         WrongAnswer("one seed", {"question": "Does SAM help?", "seeds": 1, "low": 0.0, "high": 0.1}, "seeds",
                     "One run cannot tell an effect from luck."),

@@ -22,9 +22,9 @@ from fedbook.federation.exchange import Local
 from fedbook.federation.history import History
 from fedbook.federation.loop import Rounds
 from fedbook.federation.tree import flatten, tree_map
-from fedbook.lab.style import PALETTE, REFERENCE, band, series
+from fedbook.lab.style import PALETTE, REFERENCE, series
 from fedbook.learning.models import Parameters
-from fedbook.learning.personal import PersonalProblem
+from fedbook.papers.dp2_fedsam.problem import PersonalProblem
 
 HATCHES = ("", "//", "..", "xx", "--", "\\\\", "++")
 
@@ -62,7 +62,7 @@ def client_loss(
 ) -> tuple[Callable[[Parameters], Tensor], Parameters]:
     """The mean training loss of all clients of federation ``slot`` as a function of the shared part; and that part.
 
-    Heads stay where they are, every client counts the same. For the functions of fedbook.learning.sharpness.
+    Heads stay where they are, every client counts the same. For the functions of fedbook.papers.dp2_fedsam.sharpness.
     Raises: TypeError, ValueError (nothing is shared).
     """
     slot, net = _slot(problem, rounds, slot), problem.model
@@ -158,38 +158,6 @@ def _trace(label: str, history: History, name: str) -> tuple[np.ndarray, np.ndar
 
 
 # --- what noise on the shared part costs
-
-
-def draw_rise(ax: Axes, curves: Mapping[str, tuple[Any, Any, Any]]) -> str:
-    """Mean rise of the loss when N(0, s^2) is added to every shared parameter, against s; band: two standard errors.
-
-    Logarithmic axes, on which a quadratic is a line of slope 2; where a rise is not positive, plain ones.
-    Shapes: label -> (s [n], mean rise [n], standard error [n]). Raises: TypeError, ValueError.
-    """
-    parts, lowest = [], np.inf
-    for i, (label, triple) in enumerate(_several("curves", curves).items()):
-        if not isinstance(triple, (tuple, list)) or len(triple) != 3:
-            raise arguments.wrong(TypeError, f"curves[{label!r}]", triple, "(std, mean rise, standard error)")
-        first = arguments.tensor(f"curves[{label!r}]", triple[0], ndim=1, kind="float")
-        std, mean, error = (
-            arguments.tensor(f"curves[{label!r}]", v, shape=(len(first),), kind="float").detach().double().cpu().numpy()
-            for v in triple
-        )
-        keep = std > 0
-        if not keep.any():
-            raise arguments.wrong(ValueError, f"curves[{label!r}]", std.tolist(), "a standard deviation above 0")
-        low = np.where(mean > 0, np.maximum(mean - 2 * error, 0.1 * mean), mean - 2 * error)
-        band(ax, std[keep], mean[keep], low[keep], (mean + 2 * error)[keep], i, label)
-        lowest = min(lowest, mean[keep].min())
-        last = int(std.argmax())
-        parts.append(f"{label} {mean[last]:.3g} ± {error[last]:.1g}")
-    if lowest > 0:
-        _logarithmic(ax.xaxis)
-        _logarithmic(ax.yaxis)
-    ax.set_xlabel(r"standard deviation $s$ of the noise on each parameter")
-    ax.set_ylabel(r"rise of the loss at $\phi + sZ$")
-    _legend_beside(ax)
-    return f"Mean rise of the loss at s = {std[last]:.3g} ± standard error: {'; '.join(parts)}."
 
 
 def draw_surface(axes: Any, surfaces: Mapping[str, Tensor], offsets: Tensor) -> str:

@@ -18,10 +18,9 @@ from fedbook.federation.exchange import Local
 from fedbook.lab import chapter04_sam
 from fedbook.lab.chapter04_figures import client_loss
 from fedbook.lab.style import series
-from fedbook.learning import sharpness
 from fedbook.learning.models import cross_entropy
-from fedbook.learning.personal import PersonalProblem, PersonalSettings, personal_problem
-from fedbook.papers.dp2_fedsam import Config, DP2FedSAM
+from fedbook.papers.dp2_fedsam import Config, DP2FedSAM, sharpness
+from fedbook.papers.dp2_fedsam.problem import PersonalProblem, PersonalSettings, personal_problem
 from fedbook.randomness import stream
 
 

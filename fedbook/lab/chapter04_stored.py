@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from fedbook import arguments
+from fedbook.intervals import Interval, mean_interval, paired_difference
 from fedbook.lab.style import series
-from fedbook.learning.intervals import Interval, mean_interval, paired_difference
 from fedbook.papers.dp2_fedsam import METHODS
 
 Table = Mapping[str, Any]

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 
 from fedbook import arguments
+from fedbook.intervals import paired_difference
 from fedbook.lab.chapter04_stored import Table, budgets_of, by_budget, interval_of
-from fedbook.learning.intervals import paired_difference
 
 # Accuracy in %, mean and standard deviation of 3 repetitions. Source: DP2-FedSAM, Tables II (epsilon 1) and III
 # (its epsilon 1 columns are Table II's). Columns: (data and split, epsilon).

@@ -23,9 +23,9 @@ from fedbook.federation.loop import Rounds
 from fedbook.federation.tree import tree_map
 from fedbook.lab.chapter04_figures import client_loss
 from fedbook.lab.style import PALETTE, REFERENCE, series
-from fedbook.learning.personal import PersonalProblem
-from fedbook.learning.sharpness import loss_surface, random_directions, top_eigenvalues
 from fedbook.papers.dp2_fedsam import PAPER
+from fedbook.papers.dp2_fedsam.problem import PersonalProblem
+from fedbook.papers.dp2_fedsam.sharpness import loss_surface, random_directions, top_eigenvalues
 from fedbook.randomness import stream
 
 POINTS = 12  # of a slice, on either side

@@ -9,22 +9,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 
-from fedbook import arguments
-from fedbook.compression.accounts import MB, TimeModel, bits_per_round
+from fedbook import arguments, compression
 from fedbook.federation.loop import Rounds
 from fedbook.lab import live
 from fedbook.lab.chapter05_paper import PARTIES, SETTINGS, STEP_S, TABLE_5, rounds_of_table_5
 from fedbook.lab.panels import panels, plain_log
 from fedbook.lab.style import PALETTE, REFERENCE, band
-from fedbook.learning.vertical import VerticalProblem, VerticalSettings, vertical_problem
 from fedbook.papers.cvfl import CVFL, EXACT, Config
+from fedbook.papers.cvfl.accounts import MB, TimeModel, bits_per_round
+from fedbook.papers.cvfl.problem import VerticalProblem, VerticalSettings, vertical_problem
 
 # --- bits against accuracy, live
 
 ROUNDS, TARGET = 100, 0.93
-COMPRESSORS = {
-    "none": "none", "scalar grid": "scalar", "hexagons": "hex", "top-k by gradient": "topk", "random k": "randomk",
-}  # fmt: skip
+COMPRESSORS = {kind.words: name for name, kind in compression.COMPRESSORS.items()}
 
 
 class Step(NamedTuple):

@@ -21,9 +21,9 @@ from fedbook.federation import Rounds
 from fedbook.federation.tree import Tree, leaves
 from fedbook.lab.panels import panels, several
 from fedbook.lab.style import PALETTE, series
-from fedbook.learning.towers import fusion
-from fedbook.learning.vertical import VerticalProblem
 from fedbook.papers.cvfl import CVFL, Config
+from fedbook.papers.cvfl.problem import VerticalProblem
+from fedbook.papers.cvfl.towers import fusion
 
 QUADRANTS = ("top left", "top right", "bottom left", "bottom right")
 

@@ -17,17 +17,18 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.compression.accounts import MB
+from fedbook.compression import COMPRESSORS
 from fedbook.lab.panels import panels, plain_log
 from fedbook.lab.results import curve
 from fedbook.lab.style import band, series
-from fedbook.papers.cvfl import COMPRESSORS, EXACT
+from fedbook.papers.cvfl import EXACT
+from fedbook.papers.cvfl.accounts import MB
 
 Table = Mapping[str, Any]
 Cell = Mapping[str, Any]
 Key = tuple[str, int]  # compressor and bits; ("none", 32)
 
-WORDS = {"none": "none", "scalar": "scalar", "hex": "hexagonal", "topk": "top-k", "randomk": "random-k"}
+WORDS = {name: kind.words for name, kind in COMPRESSORS.items()}
 LETTERS = {"parties": "$M$", "local_steps": "$Q$"}
 METRICS = {"accuracy": "accuracy", "f1": "$F_1$", "loss": "loss"}
 
@@ -80,7 +81,7 @@ def chosen(table: Table, **fixed: Any) -> list[Cell]:
 
 
 def _place(name: str) -> int:
-    return COMPRESSORS.index(arguments.one_of("compressor", name, COMPRESSORS))
+    return list(COMPRESSORS).index(arguments.one_of("compressor", name, COMPRESSORS))
 
 
 def curve_of(table: Table, cell: Cell, metric: str | None = None) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.compression.accounts import TimeModel, bits_per_round
+from fedbook.compression import COMPRESSORS
 from fedbook.lab.chapter05_paper import SETTINGS, STEP_S, TABLE_5, TABLE_D1, TABLES
 from fedbook.lab.chapter05_pictures import one_round
 from fedbook.lab.chapter05_stored import (
@@ -33,11 +33,12 @@ from fedbook.lab.chapter05_stored import (
 from fedbook.lab.panels import several
 from fedbook.lab.results import rounds_to_reach
 from fedbook.lab.style import series
-from fedbook.learning.vertical import VerticalProblem
 from fedbook.papers.cvfl import EXACT, Config
+from fedbook.papers.cvfl.accounts import TimeModel, bits_per_round
+from fedbook.papers.cvfl.problem import VerticalProblem
 from fedbook.randomness import stream
 
-PAPER_NAMES = {"none": "none", "scalar": "scalar", "hex": "vector", "topk": "top-k"}
+PAPER_NAMES = {name: kind.paper for name, kind in COMPRESSORS.items() if kind.paper}
 LAST = {"MIMIC-III": "Table 2", "CIFAR-10": "Table 3", "ModelNet10": "Table 4"}
 
 # --- Tables 2 to 4

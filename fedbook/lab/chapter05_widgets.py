@@ -16,12 +16,12 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
 from fedbook import arguments
-from fedbook.compression import HEADER_BYTES, Hexagonal, TopK, UniformScalar
-from fedbook.compression.accounts import FLOAT_BITS, index_bits
+from fedbook.compression import COMPRESSORS, HEADER_BYTES, TopK, UniformScalar
 from fedbook.compression.hexagonal import codebook
 from fedbook.compression.wire import unpack
 from fedbook.lab.panels import panels
 from fedbook.lab.style import CELL, CELL_CHOSEN, CELL_EDGE, CODEWORD, PALETTE, REFERENCE, series
+from fedbook.papers.cvfl.accounts import FLOAT_BITS, index_bits
 from fedbook.randomness import stream
 
 # --- a vector, quantised on the grid and on the hexagons
@@ -54,7 +54,7 @@ def send(kind: str, pair: Sequence[float], bits: int, dither: int) -> Sent:
     if not isinstance(pair, Sequence) or len(pair) != 2:
         raise arguments.wrong(ValueError, "pair", pair, "two numbers")
     first, second = (arguments.real("pair", v, -1.0, 1.0) for v in pair)
-    quantiser = (UniformScalar if kind == "scalar" else Hexagonal)(bits, dither=dither > 0)
+    quantiser = COMPRESSORS[kind].make(bits, dither=dither > 0)
     x = torch.tensor([[[first, second]]], dtype=torch.float64).expand(1, COPIES, 2)
     (message,) = quantiser.encode(x, [stream(dither, "drawn dither")])
     body = message.buffer[HEADER_BYTES:][None]

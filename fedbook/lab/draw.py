@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
@@ -162,3 +164,22 @@ def _span(values: np.ndarray) -> str:
 def _count_empty(sizes: np.ndarray) -> str:
     empty = int((sizes == 0).sum())
     return f"{empty} of them hold nothing" if empty else ""
+
+
+def save_comparison(table: Mapping[str, Any], path: str | Path) -> None:
+    """The figure of a comparison (what ``fedbook compare`` returns): its metric by round, written to ``path``."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    style.use()
+    curves = {}
+    for cell in table["cells"]:
+        label = " ".join([cell["method"], *(f"{k}={v}" for k, v in cell["varied"].items())])
+        curves[label] = (torch.tensor(cell["curve"]["round"]), torch.tensor(cell["curve"][table["metric"]]))
+    figure, ax = pyplot.subplots()
+    draw_curves(ax, curves)
+    ax.set(xlabel="round", ylabel=table["metric"], title=f"{table['paper']} on {table['problem']}")
+    figure.savefig(path)
+    pyplot.close(figure)

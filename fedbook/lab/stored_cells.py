@@ -17,10 +17,10 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from fedbook import arguments
+from fedbook.intervals import Interval, mean_interval, paired_difference
 from fedbook.lab.panels import panels
 from fedbook.lab.results import curve
 from fedbook.lab.style import series
-from fedbook.learning.intervals import Interval, mean_interval, paired_difference
 
 Table = Mapping[str, Any]
 Cell = Mapping[str, Any]

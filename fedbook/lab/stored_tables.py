@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from fedbook import arguments
+from fedbook.intervals import Interval
 from fedbook.lab.stored_cells import Cell, Table, Words, chosen, scores_of, signed
-from fedbook.learning.intervals import Interval
 
 
 def cell_text(words: Words, cell: Cell, metric: str) -> str:

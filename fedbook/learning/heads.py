@@ -5,7 +5,8 @@ representations are nearly one vector (chapter 2 measures it); backbones have no
 judged are a function of one image.
 
 Running statistics are entries of the parameters, so they travel, are averaged and stored like these, but gradients do
-not reach them: a training step moves them towards the statistics of its batch (``keep`` of fedbook.learning.local.sgd).
+not reach them: a training step moves them towards the statistics of its batch (``keep`` of
+fedbook.federation.local.sgd).
 
 Source: Ioffe and Szegedy, Batch Normalization (2015); Grill et al. 2020, section 3.3 (where it stands in the heads).
 """

@@ -1,7 +1,7 @@
 """Small models without batch statistics, as pure functions of their parameters.
 
 A model's parameters are a dictionary of tensors; a stack of K models is the same dictionary with a
-leading axis. ``kind`` names the row of the committed choice table (``fedbook/learning/choices.json``).
+leading axis. ``kind`` names the row of the committed choice table (``fedbook/federation/choices.json``).
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedbook.federation.local import Batches
 from fedbook.federation.population import Rows
 from fedbook.learning.augmentation import Augmentation
-from fedbook.learning.local import Batches
 from fedbook.randomness import stream
 
 

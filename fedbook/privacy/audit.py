@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.learning.intervals import clopper_pearson
+from fedbook.intervals import clopper_pearson
 from fedbook.privacy.gaussian import exact_epsilon
 
 Runs = Callable[[list[int]], Tensor]

@@ -13,6 +13,7 @@ from PIL import Image
 
 from fedbook.book import frames
 from fedbook.book.commit import commit_chapter
+from fedbook.book.page import ASSETS
 from fedbook.lab.canvas import Canvas
 
 WIDGETS = """from fedbook.lab.controls import choice, log_slider, player, slider, switch
@@ -134,8 +135,8 @@ def test_a_page_has_each_widget_once_and_nothing_from_outside(committed):
     assert [list(data) for data in cells[1]] == [["text/html"]] * 2 and len(cells[2]) == 1  # no sentence is left over
     data = json.loads(BeautifulSoup(cells[1][0]["text/html"], features="html.parser").script.string)
     assert set(data) == {"start", "frames", "sentences", "pictures", "texts"}
-    style, script = frames.assets()
-    assert not re.search(r"https?:|url\(|@import", style + script)
+    for name in ("frames.css", "frames.js"):
+        assert not re.search(r"https?:|url\(|@import", (ASSETS / name).read_text(encoding="utf-8"))
     for button in BeautifulSoup(cells[3][0]["text/html"], features="html.parser").find_all("button"):
         assert button.get_text(strip=True) and not button.find("i")
 

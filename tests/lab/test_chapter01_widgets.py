@@ -17,7 +17,7 @@ from fedbook.lab.controls import choice, log_slider, slider
 from fedbook.lab.explore import Explorer
 from fedbook.learning.contrast import bank_objective, correlation, spectral_loss
 from fedbook.papers.fedsc import PAPER
-from fedbook.privacy.correlation import matrix_epsilon, matrix_sigma
+from fedbook.papers.fedsc.matrix_privacy import matrix_epsilon, matrix_sigma
 from fedbook.randomness import normal, stream
 from tests.lab.checks import drawn, numbers
 
@@ -285,45 +285,3 @@ def test_nothing_leaves_the_numbers(alpha, similarity):
 
 def pair(changes):
     return lambda a, _: two.draw_two_clients(a, **(PAIR | changes))
-
-
-def noised(changes):
-    return lambda _, a: DRAW(a, **(NOISE | changes))
-
-
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (lambda a, _: two.draw_two_clients(a[0], **PAIR), "axes"),
-        *((pair({"alpha": v}), "alpha") for v in (0.0, 1.5, "x", None, math.nan)),
-        *((pair({"share": v}), "share") for v in (0.0, 1.0, "x", math.nan)),
-        *((pair({"local_steps": v}), "local_steps") for v in (0, 26, 1.5, None)),
-        *((pair({"similarity": v}), "similarity") for v in (-0.1, 1.1, "x", math.inf)),
-        (lambda _, a: DRAW(a[:2], **NOISE), "axes"),
-        *((noised({"epsilon": v}), "epsilon") for v in (0.0, -1.0, "x", math.nan)),
-        *((noised({"size": v}), "size") for v in (0.0, None, math.inf)),
-        *((noised({"uploads": v}), "uploads") for v in (0.0, "x")),
-        *((noised({"width": v}), "width") for v in (7, "x", None)),
-        (lambda *_: widgets.noise_drawer({}), "matrices"),
-        (lambda *_: widgets.noise_drawer(None), "matrices"),
-        (lambda *_: widgets.noise_drawer({4: psd(5)}), "matrices, H = 4"),
-        (lambda *_: widgets.noise_drawer({2: torch.full((2, 2), math.nan)}), "matrices, H = 2"),
-        (lambda *_: widgets.client_matrices(0), "rounds"),
-        (lambda *_: widgets.record_spectra(0), "rounds"),
-        (lambda *_: widgets.record_spectra(5, 0, 2), "rounds"),
-        (lambda *_: widgets.record_spectra(5, 0, 0), "every"),
-        (lambda *_: widgets.record_spectra(5, -1, 5), "seeds?"),
-        (lambda *_: widgets.spectrum_drawer({}), "recorded"),
-        (lambda *_: widgets.spectrum_drawer({"fedsc": 1}), "recorded"),
-    ],
-)  # fmt: skip
-def test_nonsense_is_named(axes, three, call, name):
-    with pytest.raises((TypeError, ValueError), match=rf"^{name}.*: got"):
-        call(axes, three)
-
-
-def test_nonsense_of_the_spectrum(axes, recorded):
-    draw = widgets.spectrum_drawer(recorded)
-    for values, name in (({"method": "x"}, "method"), ({"round": 5}, "round"), ({"round": -1}, "round")):
-        with pytest.raises((TypeError, ValueError), match=rf"^{name}.*: got"):
-            draw(axes, **({"method": "fedsc", "round": 0} | values))

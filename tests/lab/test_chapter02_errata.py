@@ -8,11 +8,11 @@ import torch
 from fedbook.lab import chapter02_errata as errata
 from fedbook.lab import chapter02_errata_theorem as theorem
 from fedbook.lab import chapter02_paper as paper
-from fedbook.learning import cka
+from fedbook.papers.hetero_ssfl import cka
 from fedbook.randomness import normal, stream
-from tests.lab.checks import refutes
+from tests.lab.checks import Witnesses, refutes
 
-FOUND = {witness.__name__: witness() for _, witness in errata.ERRATA}
+FOUND = Witnesses(errata.ERRATA)
 STATEMENT = {witness.__name__: statement for statement, witness in errata.ERRATA}
 ROOT2 = math.sqrt(2)
 
@@ -204,7 +204,7 @@ def test_noise_and_draws_by_simulation():
 def test_fedu_takes_the_global_encoder_however_far_it_is():
     from types import SimpleNamespace
 
-    from fedbook.papers.fedbyol import PREDICTOR, Config, FedU
+    from fedbook.learning.fedbyol import PREDICTOR, Config, FedU
 
     local = SimpleNamespace(
         inbox={"theta": {"0.weight": torch.ones(1, 2, 2), PREDICTOR + "0.weight": torch.ones(1, 2, 2)}},

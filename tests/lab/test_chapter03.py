@@ -9,7 +9,7 @@ from fedbook.geometry import SPD, Sphere
 from fedbook.lab import chapter03
 from fedbook.lab.chapter03_theory import clipped, noise_covariance
 from fedbook.lab.exercises import check
-from fedbook.privacy.participation import participation_delta
+from fedbook.papers.prirfed.participation import participation_delta
 from fedbook.randomness import normal, stream
 
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from fedbook.compression import TopK, UniformScalar
-from fedbook.compression.accounts import bits_per_round
 from fedbook.lab import chapter05
 from fedbook.lab.exercises import check
+from fedbook.papers.cvfl.accounts import bits_per_round
 from fedbook.randomness import stream
 from tests.lab.checks import says_wrong
 

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from fedbook.experiment import compare
 from fedbook.lab import chapter05_stored as stored
 from fedbook.lab import chapter05_tables as tables
-from fedbook.learning.vertical import VerticalSettings, vertical_problem
 from fedbook.papers.cvfl import PAPER
+from fedbook.papers.cvfl.problem import VerticalSettings, vertical_problem
 
 MB = 2**20
 

@@ -10,7 +10,6 @@ from matplotlib.colors import to_rgba
 from matplotlib.path import Path
 
 from fedbook.compression import TopK
-from fedbook.compression.accounts import TimeModel
 from fedbook.experiment import plan
 from fedbook.lab import chapter05_live as live
 from fedbook.lab import chapter05_widgets as widgets
@@ -19,6 +18,7 @@ from fedbook.lab.controls import choice, log_slider, slider
 from fedbook.lab.explore import Explorer
 from fedbook.lab.runner import RunPanel, run_panel
 from fedbook.papers.cvfl import PAPER
+from fedbook.papers.cvfl.accounts import TimeModel
 from fedbook.randomness import normal, stream
 from tests.lab.checks import drawn, numbers, run_and_stop, run_to_the_end
 
@@ -27,9 +27,6 @@ DRAWN = {"first": 0.3, "second": -0.45, "bits": 2, "dither": 1}
 MEASURED = {10: [35, 45, 40], 1: [210, 190, 200], 25: [30, 35, None], 5: [45, 60, 51]}
 DRAW = live.latency_drawer(MEASURED, 2.0**20, "digits to 93 %")
 LATENCY = {"latency_ms": 10.0, "step_ms": 10.0, "bandwidth": math.inf, "source": "measured"}
-INDEX = {"bits": 2, "width": 32, "batch_size": 100}
-
-
 # --- a vector, quantised
 
 
@@ -342,51 +339,3 @@ def latency(changes):
 
 def start(changes):
     return lambda a: next(live.LiveRuns().start(**(LIVE | changes)))
-
-
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (lambda a: widgets.send("square", (0.0, 0.0), 2, 1), "kind"),
-        (lambda a: widgets.send("hex", (0.0,), 2, 1), "pair"),
-        (lambda a: widgets.send("hex", None, 2, 1), "pair"),
-        (lambda a: widgets.send("hex", (0.0, 1.2), 2, 1), "pair"),
-        (lambda a: widgets.draw_quantised(a[0], **DRAWN), "axes"),
-        (lambda a: widgets.draw_quantised(a, **(DRAWN | {"first": math.nan})), "first"),
-        (lambda a: widgets.draw_quantised(a, **(DRAWN | {"second": "x"})), "second"),
-        (lambda a: widgets.draw_quantised(a, **(DRAWN | {"second": -1.5})), "second"),
-        (lambda a: widgets.draw_quantised(a, **(DRAWN | {"bits": 5})), "bits"),
-        (lambda a: widgets.draw_quantised(a, **(DRAWN | {"dither": -1})), "dither"),
-        (start({"compressor": "zip"}), "compressor"),
-        (start({"bits": 0}), "bits"),
-        (start({"bits": "x"}), "bits"),
-        (start({"local_steps": 0}), "local_steps"),
-        (start({"seed": -1}), "seeds"),
-        (lambda a: live.LiveRuns().draw(a[0], []), "history"),
-        (lambda a: live.latency_drawer(None, 1.0, "x"), "measured"),
-        (lambda a: live.latency_drawer({}, 1.0, "x"), "measured"),
-        (lambda a: live.latency_drawer({0: [1.0]}, 1.0, "x"), "measured, Q"),
-        (lambda a: live.latency_drawer({1: []}, 1.0, "x"), "measured, Q = 1"),
-        (lambda a: live.latency_drawer({1: 5}, 1.0, "x"), "measured, Q = 1"),
-        (lambda a: live.latency_drawer({1: [math.nan]}, 1.0, "x"), "measured, Q = 1"),
-        (lambda a: live.latency_drawer({1: [5.0]}, -1.0, "x"), "bytes_per_round"),
-        (lambda a: live.latency_drawer({1: [5.0]}, 1.0, None), "words"),
-        (lambda a: live.fastest({1: 5.0}, -1.0, 0.0, 0.1, 1.0), "step_s"),
-        (lambda a: live.fastest({}, 1.0, 0.0, 0.1, 1.0), "rounds"),
-        (lambda a: live.fastest({1: 5.0}, 1.0, 0.0, 0.1, 0.1), "high"),
-        (lambda a: DRAW(a[0], **LATENCY), "axes"),
-        (latency({"latency_ms": 0.0}), "latency_ms"),
-        (latency({"latency_ms": 20_000.0}), "latency_ms"),
-        (latency({"step_ms": 0.0}), "step_ms"),
-        (latency({"bandwidth": 0.0}), "bandwidth"),
-        (latency({"source": "x"}), "source"),
-        (lambda a: widgets.draw_index(a[0], **INDEX), "axes"),
-        (lambda a: widgets.draw_index(a, **(INDEX | {"bits": 17})), "bits"),
-        (lambda a: widgets.draw_index(a, **(INDEX | {"bits": 1, "width": 31})), "width"),
-        (lambda a: widgets.draw_index(a, **(INDEX | {"width": None})), "width"),
-        (lambda a: widgets.draw_index(a, **(INDEX | {"batch_size": 0})), "batch_size"),
-    ],
-)
-def test_nonsense_is_named(axes, call, name):
-    with pytest.raises((TypeError, ValueError), match=rf"^{name}.*: got"):
-        call(axes)

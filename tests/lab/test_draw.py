@@ -3,8 +3,8 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from fedbook.intervals import mean_interval
 from fedbook.lab.draw import draw_curves, draw_images, draw_partition
-from fedbook.learning.intervals import mean_interval
 
 COUNTS = torch.tensor([[3, 0, 5], [0, 0, 8]])
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.func import grad
 
 from fedbook.federation import Rows
-from fedbook.learning.local import epochs, local_steps, sgd
+from fedbook.federation.local import epochs, local_steps, sgd
 from fedbook.learning.models import MODELS, cross_entropy, model, stack
 from fedbook.learning.residual import Block
 from fedbook.partition import Partition

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from fedbook import data
+from fedbook.federation.local import epochs
 from fedbook.learning.augmentation import AUGMENTATIONS
-from fedbook.learning.local import epochs
 from fedbook.learning.pretraining import Embedded, PretrainingSettings, few_rows, pretraining_problem
 from fedbook.learning.views import Views
 from fedbook.randomness import normal, stream

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -201,6 +202,36 @@ def test_releases_of_one_round_may_have_had_one_cohort():
     assert silent.report(1e-3)["epsilon"] is None
 
 
+@given(st.lists(st.tuples(st.integers(-1, 12), st.sampled_from([0.8, 2.0])), max_size=30), st.randoms())
+def test_the_order_in_which_releases_of_a_round_are_recorded_does_not_matter(moves, random):
+    """Against a plain table of rounds: releases of one round count as one cohort's, whatever came between."""
+    table = {}
+    for t, z in moves:
+        table.setdefault(t, []).append(z)
+    forms = {}
+    for multipliers in table.values():
+        z = sum(1 / z**2 for z in multipliers) ** -0.5
+        form = (round(z, 9), len(multipliers) > 1)
+        forms[form] = forms.get(form, 0) + 1
+    random.shuffle(moves)
+    ledger = reloaded(ledger_of(*(sampled(round=t, noise_multiplier=z) for t, z in moves)))
+    drawn = ledger._cohorts.draws(False, {})
+    found = {}
+    for draw in drawn:
+        form = (round(draw.noise_multiplier, 9), draw.shared)
+        found[form] = found.get(form, 0) + draw.number
+    assert found == forms
+
+
+def test_two_passes_over_the_rounds_cost_what_two_releases_a_round_cost():
+    loud = {"noise_multiplier": 0.8, "rate": 0.02}
+    passes = ledger_of(*(sampled(round=t, **loud) for _ in range(2) for t in range(100)))
+    pairs = ledger_of(*(sampled(round=t, **loud) for t in range(100) for _ in range(2)))
+    once = ledger_of(*(sampled(round=t, **loud) for t in range(100)))
+    assert passes.report(1e-5)["epsilon"] == pairs.report(1e-5)["epsilon"] > 3 * once.report(1e-5)["epsilon"]
+    assert len(json.dumps(passes.state())) < 1000
+
+
 def test_nothing_that_leaves_costs_nothing():
     ledger = privacy.PrivacyLedger()
     ledger.nothing_leaves("each client trains its own head on a public random body")
@@ -257,6 +288,13 @@ def test_not_private_is_said_and_never_a_number():
     assert both.report(DELTA)["in_clear"] == ["the encoder itself"]
     assert "the encoder itself" in both.report(DELTA)["statement"]
     assert both.report(DELTA)["epsilon_of_releases"] == pytest.approx(epsilon(0.2), rel=1e-12)
+
+
+@given(st.floats(1e-2, 1e6), st.floats(1e-12, 0.5))
+def test_the_statement_never_promises_less_than_the_figure(z, delta):
+    report = ledger_of(replace(CENTRAL, noise_multiplier=z)).report(delta)
+    epsilon, loss = (float(x) for x in re.search(r"exp\((.*)\), but for (.*)$", report["statement"]).groups())
+    assert report["epsilon"] <= epsilon <= report["epsilon"] * 1.001 and loss == delta
 
 
 def test_what_is_assumed_public_does_not_undo_the_figure():

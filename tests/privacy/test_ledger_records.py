@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbook import privacy
+from fedbook.papers.prirfed.local_call import calibrated_sigma_rsgd, call_epsilon, rsgd_parts, rsvrg_parts
 from fedbook.privacy import ledger as ledger_module
 from fedbook.privacy.accountant import Draws, total_epsilon
 from fedbook.privacy.cohorts import largest
-from fedbook.privacy.local_call import calibrated_sigma_rsgd, call_epsilon, rsgd_parts, rsvrg_parts
 
 DELTA = 1e-4
 PLAIN = privacy.Release("the iterates", "record", "replace_one", 40.0, 0.01, "none", released_by="local_solver")

@@ -1,0 +1,273 @@
+"""Measures the ways to train a cohort locally and writes the committed choice table.
+
+``python -m benchmarks.local_training [--write] [--kinds towers,cnn_small]`` (other kinds keep their rows). Models:
+each client takes 5 SGD steps of batch 10 on 28x28 images. Towers of vertical learning (kinds "tower NAME"; clients are
+parties times seeds): 2 steps on one batch of 100 through a linear fusion of four embeddings of width 32, of which
+three stand still. Encoders of self-supervised learning (kinds "encoder NAME"): 2 steps of the spectral loss, 64
+samples in two views. The ResNets of both see tiny images, only to tell the loop from vmap. "modules" is the plain loop
+that everybody writes first (one nn.Module and torch.optim.SGD a client; models only), "loop" is ours over clients,
+"vmap" the vectorised step. The ways alternate within a repetition, so that a busy machine disturbs them alike; the
+median counts, in milliseconds a round: on a CPU those of the one thread at work, which waiting for a turn does not
+lengthen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedbook.federation import local
+from fedbook.federation.local import Batches, Step, epochs, local_steps, sgd
+from fedbook.federation.population import Rows
+from fedbook.federation.tree import Tree, tree_map
+from fedbook.learning.contrast import spectral_loss
+from fedbook.learning.encoders import encoder
+from fedbook.learning.models import Network, cross_entropy, model, stack
+from fedbook.papers.cvfl.towers import fusion, tower
+from fedbook.randomness import normal, stream
+
+CHOICES = Path(local.__file__).with_name("choices.json")
+
+MODELS = ("linear", "mlp", "cnn", "mlp16", "cnn_small")
+CLIENTS, CHUNKS, SAMPLES, BATCH = (10, 50, 100, 1000), (20, 50, 200, 1000), 50, 10
+TOWERS = {  # the shape of a party's sample
+    "tower linear": (1, 14, 14), "tower mlp": (1, 14, 14), "tower mlp64": (1, 14, 14), "tower cnn": (3, 16, 16),
+    "tower mvcnn": (3, 1, 16, 16), "tower lstm": (48, 19),
+    "tower resnet18": (3, 8, 8), "tower resnet18_imagenet": (3, 32, 32),
+}  # fmt: skip
+TOWER_ROWS, TOWER_CHUNKS, TOWER_BATCH, TOWER_STEPS, PARTIES, WIDTH = (4, 20), (4, 20), 100, 2, 4, 32
+ENCODERS = {  # the shape of an image
+    "encoder mlp": (1, 8, 8), "encoder mlp256": (1, 28, 28), "encoder cnn": (1, 28, 28), "encoder resnet18": (3, 8, 8),
+    "encoder cnn_s": (1, 8, 8), "encoder cnn_m": (1, 8, 8), "encoder resnet34": (3, 8, 8),
+    "encoder fixup_resnet20": (3, 8, 8), "encoder fixup_resnet20_x2": (3, 8, 8), "encoder fixup_resnet20_x4": (3, 4, 4),
+    "encoder fixup_resnet20_x8": (3, 4, 4), "encoder fixup_resnet50": (3, 4, 4),
+}  # fmt: skip
+ENCODER_ROWS, ENCODER_CHUNKS, ENCODER_BATCH, ENCODER_STEPS, ENCODER_WIDTH = (4, 10, 40), (5, 20, 50), 64, 2, 64
+KINDS = {"models": MODELS, "towers": tuple(TOWERS), "encoders": tuple(ENCODERS)}
+ALL = tuple(kind for kinds in KINDS.values() for kind in kinds)
+
+
+class Setting(NamedTuple):
+    """What is to be trained: K stacked starts in ``carry``, the clients' data and their batches."""
+
+    net: Network
+    step: Step
+    carry: dict[str, Tree]
+    data: Rows
+    batches: Batches
+
+
+def sizes(kind: str) -> tuple[int, ...]:
+    """The numbers of clients to measure."""
+    rows = TOWER_ROWS if kind in TOWERS else ENCODER_ROWS if kind in ENCODERS else CLIENTS
+    return rows[:1] if "resnet" in kind else rows
+
+
+def setting(kind: str, clients: int, device: str) -> Setting:
+    """A model or an encoder and its clients, or a tower and its parties."""
+    shape = TOWERS[kind] if kind in TOWERS else (2, *ENCODERS[kind]) if kind in ENCODERS else (1, 28, 28)
+    x = normal((2000, *shape), stream(0, "benchmark x")).float()
+    y = torch.from_numpy(stream(0, "benchmark y").integers(0, 10, 2000))
+    samples = {"x": x.to(device), "y": y.to(device)}
+    count = TOWER_BATCH if kind in TOWERS else ENCODER_BATCH if kind in ENCODERS else SAMPLES
+    table = torch.from_numpy(stream(0, "benchmark table").integers(0, 2000, (clients, count)))
+    data = Rows(samples, table, torch.full((clients,), count))
+    if kind in TOWERS:
+        net = tower(kind.removeprefix("tower "), shape, WIDTH)
+        step, fixed = _party(net, clients, device)
+        batches = _same(table, TOWER_STEPS)
+    elif kind in ENCODERS:
+        net = encoder(kind.removeprefix("encoder "), shape[1:], ENCODER_WIDTH)
+        step, fixed = _contrast(net), {}
+        batches = _same(table, ENCODER_STEPS)
+    else:
+        net = model(kind, shape, 10)
+        step, fixed = sgd(cross_entropy(net.apply), 0.1), {}
+        batches = epochs(data, [stream(0, "benchmark", client=k) for k in range(clients)], 1, BATCH)
+    net.module.to(device)
+    theta = stack([net.init(stream(0, "benchmark start"))] * clients)
+    return Setting(net, step, {"theta": tree_map(lambda v: v.to(device), theta)} | fixed, data, batches)
+
+
+def _same(table: Tensor, steps: int) -> Batches:
+    """Each client's whole table as its batch, ``steps`` times."""
+    index = table.expand(steps, -1, -1)
+    return Batches(index, torch.ones_like(index, dtype=torch.bool))
+
+
+def _contrast(net: Network) -> Step:
+    """A client's step of the spectral loss; x [B, V, C, H, W] are views."""
+
+    def loss(p: Tree, batch: Mapping[str, Tensor]) -> Tensor:
+        z = net.apply(p, batch["x"].flatten(0, 1)).unflatten(0, batch["x"].shape[:2])
+        return spectral_loss(z, weight=batch["weight"]).total
+
+    return sgd(loss, 1e-3)
+
+
+def _party(net: Network, rows: int, device: str) -> tuple[Step, dict[str, Tree]]:
+    """A party's step through the fusion while the others' embeddings and theta_0 stay as they came."""
+    joint, names = fusion("concat", [WIDTH] * PARTIES, 10), [name for name, _ in net.module.named_parameters()]
+
+    def loss(p: Tree, batch: Mapping[str, Tensor]) -> Tensor:
+        h = net.apply({name: p[name] for name in names}, batch["x"])
+        logits = joint.apply(p["theta0"], joint.put(p["others"], h, p["columns"]))
+        return torch.nn.functional.cross_entropy(logits, batch["y"])
+
+    fixed = {
+        "others": normal((rows, TOWER_BATCH, PARTIES * WIDTH), stream(0, "benchmark others")).float().tanh(),
+        "columns": torch.stack([joint.columns(r % PARTIES) for r in range(rows)]),
+        "theta0": stack([joint.init(stream(0, "benchmark server"))] * rows),
+    }
+    return sgd(loss, 0.1), {"fixed": tree_map(lambda v: v.to(device), fixed)}
+
+
+def modules(net: Network, theta: Tree, data: Rows, batches: Batches, lr: float = 0.1) -> None:
+    """The plain loop: a module and an optimiser for each client."""
+    for k in range(batches.index.shape[1]):
+        module = net.build().to(data.samples["x"].device)
+        module.load_state_dict({name: v[k] for name, v in theta.items()})
+        optimiser = torch.optim.SGD(module.parameters(), lr=lr)
+        for rows in batches.index[:, k].to(data.samples["x"].device):
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(module(data.samples["x"][rows]), data.samples["y"][rows]).backward()
+            optimiser.step()
+
+
+def ways(kind: str, clients: int, device: str) -> dict[str, Callable[[], object]]:
+    """The ways to train this cohort, as functions without arguments; "vmap 50" means in chunks of 50."""
+    net, step, carry, data, batches = setting(kind, clients, device)
+
+    def ours(how: str, chunk: int | None = None) -> Callable[[], object]:
+        return lambda: local_steps(step, carry, data, batches, how=how, chunk=chunk)
+
+    plain = {"modules": lambda: modules(net, carry["theta"], data, batches)} if kind in MODELS else {}
+    chunks = TOWER_CHUNKS if kind in TOWERS else ENCODER_CHUNKS if kind in ENCODERS else CHUNKS
+    if kind in ENCODERS and "resnet" in kind:
+        chunks = chunks[:1]  # larger ones would do the same with so few clients
+    return plain | {"loop": ours("loop")} | {f"vmap {chunk}": ours("vmap", chunk) for chunk in chunks}
+
+
+def measure(functions: dict[str, Callable[[], object]], repeats: int, device: str) -> dict[str, float]:
+    """Median milliseconds of each function, run in turn ``repeats`` times after one warm-up."""
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    clock = time.process_time if device == "cpu" else time.perf_counter
+    for repeat in range(repeats + 1):
+        for name, function in functions.items():
+            begun = clock()
+            function()
+            if device == "cuda":
+                torch.cuda.synchronize()
+            if repeat:
+                times[name].append(1000 * (clock() - begun))
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def table(device: str = "cpu", kinds: Sequence[str] = ALL) -> list[dict]:
+    """One row for each kind and number of clients."""
+    rows = []
+    for kind in kinds:
+        for clients in sizes(kind):
+            slow = clients == 1000 or "resnet" in kind
+            found = measure(ways(kind, clients, device), 2 if slow else 5, device)
+            rows.append({"kind": kind, "clients": clients, "ms": {name: round(ms, 2) for name, ms in found.items()}})
+            times = "   ".join(f"{name} {ms:.1f}" for name, ms in found.items())
+            print(f"{kind:23} {clients:>7}   {times}", flush=True)
+    return rows
+
+
+def choices(rows: list[dict]) -> dict[str, list]:
+    """For each kind the one way (how, chunk) whose worst ratio to the best way, over the cohort sizes, is smallest."""
+    found: dict[str, list] = {}
+    for kind in dict.fromkeys(row["kind"] for row in rows):
+        own = [row["ms"] for row in rows if row["kind"] == kind]
+        candidates = [way for way in own[0] if way != "modules"]
+        worst = {way: max(ms[way] / min(ms[c] for c in candidates) for ms in own) for way in candidates}
+        way = min(worst, key=worst.__getitem__)
+        found[kind] = ["loop", None] if way == "loop" else ["vmap", int(way.split()[1])]
+    return found
+
+
+def summary(rows: list[dict], chosen: dict[str, list]) -> str:
+    """Ratios of the committed choice: to the plain loop over modules (higher is better), and to the best way."""
+    lines = [f"{'kind':23} {'clients':>7} {'choice':>10} {'modules/choice':>15} {'best/choice':>12}"]
+    for row in rows:
+        how, chunk = chosen[row["kind"]]
+        way = how if how == "loop" else f"{how} {chunk}"
+        best = min(ms for name, ms in row["ms"].items() if name != "modules") / row["ms"][way]
+        plain = f"{row['ms']['modules'] / row['ms'][way]:.2f}" if "modules" in row["ms"] else "-"
+        lines.append(f"{row['kind']:23} {row['clients']:>7} {way:>10} {plain:>15} {best:>12.2f}")
+    return "\n".join(lines)
+
+
+def merged(known: Mapping[str, Any], device: str, rows: list[dict]) -> dict[str, Any]:
+    """The table ``known`` with these rows and their choices; kinds and devices that they do not name stay."""
+    chosen = choices(rows)
+    choice, measured = dict(known.get("choice", {})), dict(known.get("measured", {}))
+    kept = [row for row in measured.get(device, {}).get("rows", []) if row["kind"] not in chosen]
+    choice[device] = choice.get(device, {}) | chosen
+    measured[device] = {"torch": torch.__version__.split("+")[0], "rows": kept + rows}
+    return {"choice": choice, "measured": measured}
+
+
+def cost(device: str = "cpu") -> list[dict]:
+    """Milliseconds of a whole FedAvg round (mlp, E = 1, batches of 10, 60 MNIST images a client) by K and m."""
+    from fedbook.federation import Federation, Rounds
+    from fedbook.learning.problems import ImageSettings, image_problem
+    from fedbook.papers.fedavg import Config, FedAvg
+    from fedbook.partition import Partition
+
+    images = image_problem("mnist", ImageSettings(partition="iid", clients=1), device=device)
+    rows = []
+    for clients in (100, 1000, 10_000):
+        table = torch.from_numpy(stream(0, "cost table").integers(0, len(images.y), (clients, 60)))
+        data = Federation({"x": images.x, "y": images.y}, Partition(table, torch.full((clients,), 60)))
+        for cohort in (10, 30, 100):
+            config = Config(clients_per_round=cohort, local_epochs=1, batch_size=10)
+            rounds = Rounds(FedAvg(config, images.model), data, 6)
+            ms = statistics.median([1000 * record.seconds for record in rounds][1:])
+            rows.append({"clients": clients, "cohort": cohort, "ms": round(ms, 1)})
+            print(
+                f"{clients:>7} clients, {cohort:>4} a round: {ms:>8.1f} ms, {1000 / ms:.1f} rounds a second", flush=True
+            )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="write choices.json of this checkout")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--cost", metavar="FILE", help="measure whole rounds by clients and cohort instead, store them")
+    parser.add_argument(
+        "--kinds", default=",".join(KINDS), help="what to measure, comma-separated: kinds or these words"
+    )
+    options = parser.parse_args()
+    kinds = [kind for word in options.kinds.split(",") for kind in KINDS.get(word, (word,))]
+    if not set(kinds) <= set(ALL):
+        parser.error(f"--kinds: got {options.kinds}; allowed are {', '.join((*KINDS, *ALL))}")
+    torch.set_num_threads(1)
+    if options.cost:
+        rows = cost(options.device)
+        Path(options.cost).write_text(
+            json.dumps({"torch": torch.__version__.split("+")[0], "device": options.device, "rows": rows}, indent=1)
+            + "\n"
+        )
+        return
+    print(f"{'kind':23} {'clients':>7}   milliseconds")
+    rows = table(options.device, kinds)
+    print(summary(rows, choices(rows)))
+    if options.write:
+        known = json.loads(CHOICES.read_text()) if CHOICES.exists() else {}
+        CHOICES.write_text(json.dumps(merged(known, options.device, rows), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

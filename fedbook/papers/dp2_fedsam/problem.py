@@ -1,0 +1,148 @@
+"""Image classification where every client is judged on samples of its own: for personalised models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedbook import arguments, data
+from fedbook.federation.population import Federation, Rows
+from fedbook.federation.tree import Tree
+from fedbook.learning.models import Model, model
+from fedbook.learning.problems import OPTIONS, ImageSettings, evaluations, pixel_moments, subset
+from fedbook.partition import Partition, by_name, split_clients
+from fedbook.settings import setting
+
+
+class PersonalSettings(ImageSettings):
+    """How images, training and test ones pooled, are split; every client keeps some to itself to be judged on."""
+
+    partition: str = setting("classes", None, "how clients differ; natural: some of femnist's writers, drawn at random",
+                             choices=(*OPTIONS, "natural"))  # fmt: skip
+    train_samples: int = setting(0, None, "images used in all, drawn at random", "0: all", minimum=0)
+    test_samples: int = setting(0, None, "not used: every client is judged on its own", minimum=0)
+    judge: str = setting(
+        "test", None, "validation: a second part of own_share is judged on, the first one is not touched",
+        choices=("test", "validation"),
+    )  # fmt: skip
+    evaluate_every: int = evaluations(5)
+    own_share: float = setting(0.1, None, "part of a client's images that it is judged on (the paper's 10 %)",
+                               above=0.0, below=0.5)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PersonalProblem:
+    """Images of all clients, one split a seed in training and own test rows, and a model.
+
+    Shapes: ``x`` [N, C, H, W], ``y`` [N]; ``train`` and ``own``: one partition a seed each, of the same clients.
+    """
+
+    name: str
+    settings: PersonalSettings
+    x: Tensor
+    y: Tensor
+    classes: tuple[str, ...]
+    train: tuple[Partition, ...]
+    own: tuple[Partition, ...]
+    model: Model
+
+    def federation(self) -> Federation:
+        """The federation of these clients with their training rows."""
+        return Federation({"x": self.x, "y": self.y}, list(self.train))
+
+    def rows(self, slot: int, clients: Tensor, part: str = "own") -> Rows:
+        """The ``own`` or ``train`` rows of ``clients`` in the split of seed number ``slot``."""
+        split = getattr(self, arguments.one_of("part", part, ("own", "train")))[slot]
+        return Rows({"x": self.x, "y": self.y}, split.table[clients], split.sizes[clients])
+
+    def evaluation(
+        self,
+        logits: Callable[[Mapping[str, Tree], Mapping[str, Tree], int, Tensor, Tensor], Tensor],
+        chunk: int = 4000,
+        models: int | None = None,
+    ) -> Callable[[Mapping[str, Tree], Mapping[str, Tree]], dict[str, Tensor]]:
+        """``evaluate(server, clients)``: mean over all clients of accuracy and cross-entropy on their own rows, [S].
+
+        ``logits(server, clients, slot, ids, x)`` says what the models of the clients ``ids`` [k] of federation
+        ``slot`` answer to ``x`` [k, n, C, H, W]: [k, n, classes]; NaN (a model that diverged) stays NaN and is no
+        guess. Memory: about ``chunk`` images, and at most ``models`` clients, at a time.
+        """
+
+        def evaluate(server: Mapping[str, Tree], clients: Mapping[str, Tree]) -> dict[str, Tensor]:
+            scores = [
+                self._score(lambda *rest, s=s: logits(server, clients, s, *rest), s, chunk, models) for s in self._slots
+            ]
+            accuracy, loss = (torch.stack([pair[i] for pair in scores]).cpu() for i in (0, 1))
+            return {"accuracy": accuracy, "loss": loss}
+
+        return evaluate
+
+    @property
+    def _slots(self) -> range:
+        return range(len(self.own))
+
+    def _score(
+        self, logits: Callable[[Tensor, Tensor], Tensor], slot: int, chunk: int, models: int | None
+    ) -> tuple[Tensor, Tensor]:
+        split = self.own[slot]
+        count, width = split.table.shape
+        step = max(1, min(models or count, chunk // width))
+        hits, losses = [], []
+        for start in range(0, count, step):
+            ids = torch.arange(start, min(start + step, count))
+            table = split.table[ids].to(self.y.device)
+            real = (torch.arange(width) < split.sizes[ids, None]).to(self.y.device)
+            with torch.no_grad():
+                answer, y = logits(ids, self.x[table]), self.y[table]
+            each = torch.nn.functional.cross_entropy(answer.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
+            share = real.double() / real.sum(1, keepdim=True)
+            hit = torch.where(answer.isfinite().all(-1), (answer.argmax(-1) == y).double(), math.nan)
+            hits.append((torch.where(real, hit, 0.0) * share).sum(1))
+            losses.append((torch.where(real, each.double(), 0.0) * share).sum(1))
+        return torch.cat(hits).mean(), torch.cat(losses).mean()
+
+
+def personal_problem(
+    name: str,
+    settings: PersonalSettings | None = None,
+    seeds: Sequence[int] = (0,),
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    root: str | None = None,
+) -> PersonalProblem:
+    """The images called ``name``, training and test pooled, split anew for each seed.
+
+    Pixels are shifted and scaled by the mean and deviation of all of them, two numbers that count as known.
+    Raises: TypeError, ValueError (a client with too few images for its parts), fedbook.data.DataNotFound.
+    """
+    settings = PersonalSettings() if settings is None else settings
+    if not isinstance(settings, PersonalSettings):
+        raise arguments.wrong(TypeError, "settings", settings, "PersonalSettings")
+    images = data.load(name, dtype=torch.uint8, **({} if name == "digits" else {"root": root}))
+    x, y = torch.cat([images.train_x, images.test_x]), torch.cat([images.train_y, images.test_y])
+    if settings.partition == "natural":
+        if images.train_writer is None or settings.train_samples:
+            given = "images without writers" if images.train_writer is None else f"{settings.train_samples} images"
+            raise ValueError(f"partition: got 'natural' with {given}; allowed is femnist with train_samples 0")
+        options = {"groups": torch.cat([images.train_writer, images.test_writer])}
+    else:
+        x, y = subset(x, y, settings.train_samples, "train")
+        options = {key: getattr(settings, key) for key in OPTIONS[settings.partition]}
+    mean, deviation = pixel_moments(x)
+    train, own = [], []
+    for seed in seeds:
+        whole = by_name(settings.partition, y, settings.clients, seed, **options)
+        share = settings.own_share
+        kept, judged = split_clients(whole, (1 - share, share), seed)
+        if settings.judge == "validation":
+            kept, judged = split_clients(kept, ((1 - 2 * share) / (1 - share), share / (1 - share)), seed)
+        train.append(kept)
+        own.append(judged)
+    net = model(settings.model, tuple(x.shape[1:]), len(images.classes))
+    net.module.to(device)
+    x = ((x.to(dtype) - mean) / deviation).to(device)
+    return PersonalProblem(name, settings, x, y.to(device), tuple(images.classes), tuple(train), tuple(own), net)

@@ -1,0 +1,223 @@
+"""FedX and FedCA: contrast of samples with samples, with something global in it. Baselines of chapter 1.
+
+FedX distils the round's global model into the local one by contrast and by relations, and sends nothing but models.
+FedCA sends a dictionary of representations, so that clients are contrasted with each other's samples.
+
+Source: Han et al., "FedX: Unsupervised federated learning with cross knowledge distillation" (2022); Zhang et al.,
+"Federated unsupervised representation learning" (FedCA, 2020).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbook import arguments
+from fedbook.federation.cohort import Cohort
+from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
+from fedbook.federation.local import Batches, epochs
+from fedbook.federation.loop import Turn
+from fedbook.federation.population import Federation, Rows
+from fedbook.federation.tree import Tree
+from fedbook.learning.encoders import Encoder, predictor
+from fedbook.learning.models import Parameters
+from fedbook.learning.online import only_predictor, with_predictor, without_predictor
+from fedbook.learning.self_supervised import SelfSupervised, Training
+from fedbook.learning.siamese import nt_xent, relation_loss
+from fedbook.learning.views import Views
+from fedbook.settings import setting
+from fedbook.wire import Encoded, Wire
+
+SAMPLES = 512  # of a client at a time for the dictionary
+
+
+class Config(Training):
+    """Settings of FedX and FedCA beside those of every self-supervised method."""
+
+    contrast_temperature: float = setting(0.1, "tau", "cosines are divided by it (FedX, FedCA)", above=0.0)
+    predictor_hidden: int = setting(0, None, "hidden units of the predictor (FedX: of its head)",
+                                    "0: twice its width", minimum=0)  # fmt: skip
+    dictionary_samples: int = setting(256, "M", "samples of a client in FedCA's dictionary", "0: all", minimum=0)
+
+
+class FedX(SelfSupervised):
+    """Local and global contrast and relations, all four with weight 1; encoder and head are averaged.
+
+    f encodes, h is a head on it, f_g the encoder that the round began with, frozen. Relations are taken to a second
+    batch of a client's own samples, in an order of its own. Memory: one more copy of the cohort's encoders.
+    Source: Han et al. 2022.
+    """
+
+    def __init__(self, config: Config, encoder: Encoder, views: Views, name: str = "fedx"):
+        super().__init__(config, encoder, views, name)
+        self.head = predictor(encoder.width, config.predictor_hidden or 2 * encoder.width)
+
+    def init(self, rng, dtype: torch.dtype) -> Parameters:
+        """Fresh encoder and head."""
+        return with_predictor(self.encoder.init(rng, dtype), self.head.init(rng, dtype))
+
+    def declare(self, turn: Turn) -> None:
+        """Encoder and head go out in clear."""
+        super().declare(turn)
+        turn.in_clear("the heads that clients trained on their samples")
+
+    def beside(self, local: Local) -> dict[str, Tree]:
+        """f_g, the round's global encoder."""
+        return {"global": without_predictor(local.inbox["theta"])}
+
+    def plan_batches(self, local: Local) -> Batches:
+        """Anchors and reference samples of each step, by turns along the batch axis."""
+        c = self.config
+        anchors = super().plan_batches(local)
+        others = epochs(local.data, local.streams("reference batches"), c.local_epochs, c.batch_size)
+        pairs = (anchors.index, others.index), (anchors.real, others.real)
+        return Batches(*(torch.stack(pair, -1).flatten(2) for pair in pairs))
+
+    def objective(self, theta: Mapping[str, Any], views: Tensor, weight: Tensor) -> Tensor:
+        """NTXent(f, f') + JS(f, f'; f_r) + NTXent(h f, f_g') + JS(h f, h f'; f_gr), the mean over pairs of views.
+
+        A prime marks the other view of a sample, r a view of the reference samples. The gradient reaches f_r, not f_g.
+        """
+        (samples, references), (real, real_r) = (u.unflatten(0, (-1, 2)).unbind(1) for u in (views, weight))
+        first, second = samples.chunk(2, 1)
+        x = torch.stack([first, second, references[:, : first.shape[1]]], 2)  # [B, V, 3, C, H, W]
+        z = self.encode(theta, x.flatten(0, 2)).unflatten(0, x.shape[:3])
+        h = self.head.apply(only_predictor(theta), z[:, :, :2].flatten(0, 2)).unflatten(0, (*x.shape[:2], 2))
+        g = self.encode(theta["global"], x[:, :, 1:].flatten(0, 2)).unflatten(0, (*x.shape[:2], 2))
+        tau, total = self.config.contrast_temperature, 0.0
+        for v in range(x.shape[1]):
+            (f, f_other, f_r), (p, p_other), (g_other, g_r) = (u[:, v].unbind(1) for u in (z, h, g))
+            total = total + nt_xent(f, f_other, tau, real) + relation_loss(f, f_other, f_r, tau, real, real_r)
+            total = total + nt_xent(p, g_other, tau, real) + relation_loss(p, p_other, g_r, tau, real, real_r)
+        return total / x.shape[1]
+
+
+class FedCA(SelfSupervised):
+    """NT-Xent against one's own batch and a dictionary of the other clients' samples.
+
+    Only the dictionary module of the paper: its alignment module needs a public data set, which there is none of here.
+    Each round begins with the unit representations, one view each, of samples of the clients that take part; the
+    server keeps the last ones of every client and sends all of them on.
+
+    Server: ``theta``, ``q`` and ``dictionary`` [S, K, M, H] float, zeros where there is no entry, M the entries of the
+    largest client. Memory: that, and the same once more for each of the cohort.
+    Source: Zhang et al. 2020, section on the dictionary module.
+    """
+
+    def __init__(self, config: Config, encoder: Encoder, views: Views, name: str = "fedca"):
+        super().__init__(config, encoder, views, name)
+
+    # --- the server
+
+    def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
+        """theta^0 and an empty dictionary."""
+        server, clients = super().start(federation, turn)
+        like, entries = next(iter(server["theta"].values())), self.entries(federation.groups["all"].table)
+        shape = (len(turn.seeds), federation.num_clients, entries, self.encoder.width)
+        return server | {"dictionary": like.new_zeros(shape)}, clients
+
+    def entries(self, table: Tensor) -> int:
+        """M, for clients with a table of rows [..., n_max]."""
+        return min(self.config.dictionary_samples or table.shape[-1], table.shape[-1])
+
+    def declare(self, turn: Turn) -> None:
+        """Encoders and representations go out in clear."""
+        super().declare(turn)
+        turn.in_clear("the representations of samples of each client")
+
+    def round(self, server: dict[str, Tree], turn: Turn) -> Round:
+        """The dictionary is renewed, then everybody trains against it."""
+        cohort, down = turn.cohort(self.config.sampler(turn.num_clients)), {"theta": server["theta"]}
+        chain = {"entries": Chain(codec=FilledRows())}
+        up = yield Exchange(cohort, down=down, work=self.upload_entries, chain=chain, name="dictionary")
+        dictionary = self.renewed(server["dictionary"], cohort, up["entries"])
+        down = down | {"dictionary": filled_wire(dictionary)}
+        up = yield Exchange(cohort, down=down, held=("theta",), work=self.train)
+        return server | {"theta": self.averaged(server, cohort, up["theta"]), "dictionary": dictionary}
+
+    def renewed(self, dictionary: Tensor, cohort: Cohort, new: Tensor) -> Tensor:
+        """The dictionary with the cohort's entries [S, m, M, H] in place of their old ones; the others' stay."""
+        slot, place = torch.nonzero(cohort.present, as_tuple=True)
+        dictionary = dictionary.clone()
+        dictionary[slot, cohort.ids[slot, place]] = new[slot, place]
+        return dictionary
+
+    # --- a client
+
+    @torch.no_grad()
+    def upload_entries(self, local: Local) -> Reply:
+        """z / |z| of up to M of a client's samples, chosen at random, one view of each."""
+        entries = self.entries(local.data.table)
+        sizes = local.data.sizes.clamp(max=entries)
+        chosen = torch.zeros(len(sizes), entries, dtype=torch.long)
+        for r, rng in enumerate(local.streams("dictionary samples")):
+            order = rng.permutation(int(local.data.sizes[r]))[:entries]
+            chosen[r, : len(order)] = local.data.table[r, torch.from_numpy(order)]
+        data, rngs = Rows(local.data.samples, chosen, sizes), local.streams("dictionary views")
+        parts = []
+        for start in range(0, entries, SAMPLES):
+            x, real = self.views.some(data, slice(start, start + SAMPLES), rngs, 1)
+            z = self.represent(local.inbox["theta"], x[:, :, 0], local.how)
+            parts.append(torch.nn.functional.normalize(z, dim=-1) * real[..., None])
+        return Reply(upload={"entries": torch.cat(parts, 1)})
+
+    def beside(self, local: Local) -> dict[str, Tree]:
+        """The dictionary [R, K M, H] and which entries are other clients' [R, K M]."""
+        dictionary = local.inbox["dictionary"]  # [R, K, M, H]
+        clients = torch.arange(dictionary.shape[1], device=dictionary.device)
+        other = clients != local.clients.to(dictionary.device)[:, None]  # [R, K]
+        counts = other[:, :, None] & (dictionary != 0).any(-1)
+        return {"dictionary": dictionary.flatten(1, 2), "counts": counts.flatten(1).to(dictionary)}
+
+    def objective(self, theta: Mapping[str, Any], views: Tensor, weight: Tensor) -> Tensor:
+        """NT-Xent, the mean over pairs of views; other clients' entries are further candidates."""
+        z = self.encode(theta, views.flatten(0, 1)).unflatten(0, views.shape[:2])
+        first, second = z.chunk(2, 1)
+        losses = [
+            nt_xent(a, b, self.config.contrast_temperature, weight, theta["dictionary"], theta["counts"])
+            for a, b in zip(first.unbind(1), second.unbind(1), strict=True)
+        ]
+        return sum(losses) / len(losses)
+
+
+class FilledRows:
+    """Codec of an upload that is a table with zero rows at its end: their number as 4 bytes, then the others.
+
+    Shapes: rows [R, M, H]; a buffer of 4 + (bytes of a number) * H * m bytes for m rows, nothing lost.
+    Raises: TypeError, ValueError. Source: the protocol :class:`fedbook.federation.exchange.Codec`.
+    """
+
+    def encode(self, message: dict[str, Tensor], rngs: list[np.random.Generator]) -> list[Encoded]:
+        """One buffer a table."""
+        (tables,) = message.values()
+        arguments.tensor("rows", tables, ndim=3, kind="float", finite=False)
+        return [_packed(table) for table in tables.cpu()]
+
+    def decode(self, buffers: list[Encoded], like: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The tables [R, M, H] in the dtype and on the device of ``like``."""
+        ((name, tables),) = like.items()
+        decoded = torch.zeros_like(tables)
+        for table, encoded in zip(decoded, buffers, strict=True):
+            rows = int(encoded.buffer[:4].view(torch.int32))
+            table[:rows] = encoded.buffer[4:].clone().view(tables.dtype).view(rows, tables.shape[-1]).to(tables.device)
+        return {name: decoded}
+
+
+def filled_wire(tables: Tensor) -> Wire:
+    """A broadcast of tables [S, K, M, H], each without the zero rows at its end. Raises: TypeError, ValueError."""
+    arguments.tensor("tables", tables, ndim=4, kind="float", finite=False)
+    return Wire(tables, tuple(tuple(_packed(table) for table in some) for some in tables.cpu()))
+
+
+def _packed(table: Tensor) -> Encoded:
+    filled = torch.nonzero((table != 0).any(1))
+    rows = int(filled.max()) + 1 if len(filled) else 0
+    body = table[:rows].detach().contiguous().view(torch.uint8).flatten()
+    return Encoded(torch.cat([torch.tensor([rows], dtype=torch.int32).view(torch.uint8), body]))
+
+
+METHODS = {"fedx": FedX, "fedca": FedCA}

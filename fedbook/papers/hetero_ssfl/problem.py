@@ -1,0 +1,190 @@
+"""Images without labels at clients of different architectures, an alignment set, and how such clients are judged.
+
+The labels never reach a client's self-supervised training: they are used to split the images and to judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedbook import arguments, data
+from fedbook.federation.population import Federation
+from fedbook.learning.augmentation import AUGMENTATIONS
+from fedbook.learning.encoders import ENCODERS, Encoder, encoder
+from fedbook.learning.pretraining import CHUNK, PretrainingSettings, brightest, few_rows
+from fedbook.learning.problems import OPTIONS, evaluations, judged, pixel_moments
+from fedbook.learning.views import Views
+from fedbook.papers.hetero_ssfl.alignment_set import alignment_images, split_alignment
+from fedbook.partition import Partition, by_name
+from fedbook.randomness import stream
+from fedbook.settings import setting
+
+OWN_SOURCE = "holdout"
+DATASETS = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "svhn", "emnist", "pathmnist", "tiny_imagenet")
+SOURCES = (OWN_SOURCE, "noise", "photographs", *DATASETS)
+
+
+class AlignedSettings(PretrainingSettings):
+    """How images are split among clients of several architectures, and their alignment set."""
+
+    projector: str = "batch_norm"
+    clients: int = 5
+    classes_per_client: int = 2
+    bank: int = 0
+    neighbours: int = 10
+    model: str = setting("cnn_m", None, "the encoder of methods that average weights", choices=ENCODERS)
+    width: int = 32
+    architectures: str = setting(
+        "cnn_s,cnn_m,mlp", None,
+        "words of fedbook.learning.encoders, separated by commas, each perhaps with a width of its own (cnn_s:24,mlp)",
+    )  # fmt: skip
+    assignment: str = setting("turn", None, "how clients get theirs; random: the same for every seed",
+                              choices=("turn", "random"))  # fmt: skip
+    alignment_samples: int = setting(300, "L", "images of the alignment set", minimum=2)
+    alignment_source: str = setting(
+        OWN_SOURCE, None, "holdout: taken out of the training images before these are split", choices=SOURCES
+    )
+    probe: str = setting(
+        "exact", None, "how the linear probe is fitted: to standardised features, or by Adam as the paper does it",
+        choices=("exact", "paper"),
+    )  # fmt: skip
+    evaluate_every: int = evaluations(2)
+
+    def cross_check(self) -> None:
+        """Every architecture is known, and there once. Raises: ValueError."""
+        self.words()
+
+    def words(self) -> dict[str, tuple[str, int]]:
+        """The architectures: word to (backbone, width of its representation). Raises: ValueError."""
+        found: dict[str, tuple[str, int]] = {}
+        for word in (word.strip() for word in self.architectures.split(",")):
+            name, colon, width = word.partition(":")
+            arguments.one_of("architectures", name, ENCODERS)
+            if colon and not (width.isascii() and width.isdigit() and int(width)):
+                raise arguments.wrong(ValueError, "architectures", word, "a word, or a word, a colon and a width")
+            if word in found:  # clients take turns by word: twice would still be one turn
+                raise arguments.wrong(ValueError, "architectures", self.architectures, "every architecture once")
+            found[word] = name, int(width or self.width)
+        return found
+
+    def assigned(self) -> list[str]:
+        """Each client's architecture."""
+        words = list(self.words())
+        if self.assignment == "turn":
+            return [words[k % len(words)] for k in range(self.clients)]
+        return [words[i] for i in stream(0, "architectures").integers(0, len(words), self.clients).tolist()]
+
+
+@dataclass(frozen=True)
+class AlignedProblem:
+    """Private images and one split a seed, an alignment set that everybody knows, and encoders by architecture.
+
+    Shapes: ``x`` [N, C, H, W] in [0, 1], ``y`` [N], without the alignment images; ``test_x``, ``test_y`` [n];
+    ``levels`` [L, C, H, W] uint8 the alignment images as they are sent, white is ``top``; ``alignment`` the same in
+    [0, 1]; ``seen`` [M] the rows of x whose labels probes may use.
+    """
+
+    name: str
+    settings: AlignedSettings
+    x: Tensor
+    y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+    levels: Tensor
+    top: int
+    classes: tuple[str, ...]
+    partitions: tuple[Partition, ...]
+    assigned: tuple[str, ...]
+    encoders: Mapping[str, Encoder]
+    model: Encoder
+    views: Views
+    seen: Tensor
+
+    @property
+    def alignment(self) -> Tensor:
+        """The alignment images [L, C, H, W] in [0, 1]."""
+        return self.levels.to(self.x) / self.top
+
+    def federation(self, personal: bool = True, pooled: bool = False, extended: bool = False) -> Federation:
+        """The clients; ``personal``: by architecture, with the labels left out; else one group, with labels.
+
+        ``pooled``: one client that holds everything. ``extended``: everybody also holds the alignment images.
+        """
+        splits, x = [p.pooled() if pooled else p for p in self.partitions], self.x
+        if extended:
+            splits, x = [_with_rows(p, len(x), len(self.alignment)) for p in splits], torch.cat([x, self.alignment])
+        store = {"bank": self.views.make_bank(x, self.settings.bank)} if self.settings.bank else {"x": x}
+        if personal:
+            return Federation(store, splits, None if pooled else self.assigned)
+        return Federation(store | {"y": self.y}, splits)
+
+    def own_classes(self, slot: int, client: int) -> Tensor:
+        """The classes that a client has in the split of seed number ``slot``."""
+        split = self.partitions[slot]
+        rows = split.table[client, : int(split.sizes[client])]
+        return self.y[rows.to(self.y.device)].unique()
+
+    @torch.no_grad()
+    def features(self, net: Encoder, theta: Mapping[str, Tensor], x: Tensor, plain: bool = False) -> Tensor:
+        """h [n, D] of images [n, C, H, W] in [0, 1], or ``plain`` as networks see them, some at a time."""
+        return torch.cat([net.features(theta, some if plain else self.views.plain(some)) for some in x.split(CHUNK)])
+
+
+def aligned_problem(
+    name: str,
+    settings: AlignedSettings | None = None,
+    seeds: Sequence[int] = (0,),
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    root: str | None = None,
+) -> AlignedProblem:
+    """The images called ``name``, split anew for each seed; the alignment set is the same for all seeds.
+
+    Images of a source with other grey levels are rounded to those of ``name``: what is sent is what is used.
+    Raises: TypeError, ValueError, fedbook.data.DataNotFound.
+    """
+    settings = settings or AlignedSettings()
+    if not isinstance(settings, AlignedSettings):
+        raise arguments.wrong(TypeError, "settings", settings, "AlignedSettings")
+    if settings.alignment_source == name:
+        allowed = f"{OWN_SOURCE} for images of the same data that no client holds"
+        raise arguments.wrong(ValueError, "alignment_source", name, allowed)
+    images = data.load(name, dtype=torch.uint8, **({} if name == "digits" else {"root": root}))
+    (x, y), (test_x, test_y) = judged(images, settings)
+    top, shape, count = brightest(name), tuple(x.shape[1:]), settings.alignment_samples
+    if settings.alignment_source == OWN_SOURCE:
+        arguments.integer("alignment_samples", count, 2, len(y) - 1)
+        alignment, x, y = split_alignment(x, y, count)
+    else:
+        alignment = (alignment_images(settings.alignment_source, count, shape, root=root) * top).round()
+    mean, deviation = (value / top for value in pixel_moments(x))
+    x, test_x = (pixels.to(device=device, dtype=dtype) / top for pixels in (x, test_x))
+    options = {key: getattr(settings, key) for key in OPTIONS[settings.partition]}
+    splits = tuple(by_name(settings.partition, y, settings.clients, seed, **options) for seed in seeds)
+    assigned = settings.assigned()
+    head = settings.projector, settings.projector_hidden
+    made = {word: encoder(kind, shape, width, *head) for word, (kind, width) in settings.words().items()}
+    one = encoder(settings.model, shape, settings.width, *head)
+    for net in (*made.values(), one):
+        net.module.to(device)
+    seen = torch.arange(len(y))
+    if 0 < settings.judged_samples < len(y):
+        seen = few_rows(y, settings.judged_samples)
+    return AlignedProblem(
+        name=name, settings=settings, x=x, y=y.to(device), test_x=test_x, test_y=test_y.to(device),
+        levels=alignment.to(device=device, dtype=torch.uint8), top=top, classes=tuple(images.classes),
+        partitions=splits, assigned=tuple(assigned), model=one,
+        encoders={word: made[word] for word in dict.fromkeys(assigned)},
+        views=Views(AUGMENTATIONS[settings.views], mean, deviation, shape, settings.bank), seen=seen.to(device),
+    )  # fmt: skip
+
+
+def _with_rows(split: Partition, first: int, count: int) -> Partition:
+    """The split with the rows first, ..., first + count - 1 given to every client."""
+    more = torch.arange(first, first + count)
+    sizes = split.sizes.tolist()
+    return Partition.from_lists([torch.cat([rows[:n], more]) for rows, n in zip(split.table, sizes, strict=True)])

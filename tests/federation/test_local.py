@@ -1,0 +1,190 @@
+"""The vectorised local step against the plain loop and against PyTorch's own modules and optimiser."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.local_training import ENCODERS, MODELS, TOWERS, sizes
+from fedbook.federation import Rows, tree_map
+from fedbook.federation.local import Batches, choose, epochs, local_steps, sgd
+from fedbook.learning.models import cross_entropy, model, stack
+from fedbook.partition import Partition
+from fedbook.randomness import normal, stream
+
+SIZES = (7, 20, 3, 12, 1)
+
+
+def toy(dtype, shape=(1, 8, 8), classes=4, seed=0):
+    n = sum(SIZES)
+    x = normal((n, *shape), stream(seed, "x")).to(dtype)
+    y = torch.from_numpy(stream(seed, "y").integers(0, classes, n))
+    ends = np.cumsum([0, *SIZES])
+    partition = Partition.from_lists([range(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)])
+    return Rows({"x": x, "y": y}, partition.table, partition.sizes)
+
+
+def streams(purpose="batches"):
+    return [stream(5, purpose, 0, k) for k in range(len(SIZES))]
+
+
+def train(data, net, dtype, how, chunk=None, num_epochs=2, batch=4, **options):
+    theta = stack([net.init(stream(1, "init", client=k), dtype) for k in range(len(SIZES))])
+    batches = epochs(data, streams(), num_epochs, batch)
+    carry = {"theta": theta}
+    if options.get("momentum"):
+        carry["velocity"] = tree_map(torch.zeros_like, theta)
+    step = sgd(cross_entropy(net.apply), 0.05, **options)
+    return local_steps(step, carry, data, batches, how=how, chunk=chunk)
+
+
+@pytest.mark.parametrize("name", ["linear", "mlp", "cnn"])
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.9, "weight_decay": 0.01}])
+def test_vectorised_equals_loop_in_float64(name, options):
+    data, net = toy(torch.float64), model(name, (1, 8, 8), 4)
+    a, loss_a = train(data, net, torch.float64, "vmap", **options)
+    b, loss_b = train(data, net, torch.float64, "loop", **options)
+    for key in a["theta"]:
+        assert torch.allclose(a["theta"][key], b["theta"][key], rtol=0, atol=1e-10)
+    assert torch.allclose(loss_a, loss_b, rtol=0, atol=1e-10)
+
+
+def test_vectorised_equals_loop_over_20_float32_steps():
+    data, net = toy(torch.float32), model("mlp", (1, 8, 8), 4)
+    a, _ = train(data, net, torch.float32, "vmap", num_epochs=4, batch=4)  # 20 steps for the largest client
+    b, _ = train(data, net, torch.float32, "loop", num_epochs=4, batch=4)
+    assert int(epochs(data, streams(), 4, 4).steps.max()) == 20
+    assert all(torch.allclose(a["theta"][k], b["theta"][k], rtol=0, atol=1e-5) for k in a["theta"])
+
+
+@pytest.mark.parametrize("how", ["vmap", "loop"])
+def test_equals_module_and_optimiser_of_pytorch(how):
+    """Independent oracle: nn.Module, torch.optim.SGD, batches without any padding."""
+    data, net = toy(torch.float64), model("mlp", (1, 8, 8), 4)
+    mine, _ = train(data, net, torch.float64, how, momentum=0.9, weight_decay=0.01)
+    for k, n in enumerate(SIZES):
+        module = net.build().double()
+        module.load_state_dict(net.init(stream(1, "init", client=k), torch.float64))
+        optimiser = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
+        orders = streams()[k].permuted(np.tile(np.arange(n), (2, 1)), axis=1)
+        for order in orders:
+            for rows in torch.from_numpy(order).split(4):
+                rows = data.table[k, rows]
+                optimiser.zero_grad()
+                torch.nn.functional.cross_entropy(module(data.samples["x"][rows]), data.samples["y"][rows]).backward()
+                optimiser.step()
+        for key, value in module.state_dict().items():
+            assert torch.allclose(mine["theta"][key][k], value, rtol=0, atol=1e-10)
+
+
+def test_a_row_does_not_depend_on_its_chunk_or_neighbours():
+    data, net = toy(torch.float64), model("mlp", (1, 8, 8), 4)
+    whole, loss = train(data, net, torch.float64, "vmap")
+    for chunk in (1, 2, 3):
+        part, part_loss = train(data, net, torch.float64, "vmap", chunk=chunk)
+        assert all(torch.allclose(whole["theta"][k], part["theta"][k], rtol=0, atol=1e-12) for k in whole["theta"])
+        assert torch.allclose(loss, part_loss, rtol=0, atol=1e-12)
+
+
+def test_a_finished_client_is_frozen_bit_for_bit():
+    data, net = toy(torch.float64), model("linear", (1, 8, 8), 4)
+    theta = stack([net.init(stream(1, "init", client=k), torch.float64) for k in range(len(SIZES))])
+    batches = epochs(data, streams(), 1, 4)
+    step = sgd(cross_entropy(net.apply), 0.05, momentum=0.9)
+    carry = {"theta": theta, "velocity": tree_map(torch.zeros_like, theta)}
+    cut = Batches(batches.index[:1], batches.real[:1])
+    once, _ = local_steps(step, carry, data, cut)
+    full, _ = local_steps(step, carry, data, batches)
+    for client in (2, 4):  # their data fill one batch
+        for part in ("theta", "velocity"):
+            assert all(torch.equal(once[part][k][client], full[part][k][client]) for k in theta)
+    assert not torch.equal(once["theta"]["1.weight"][1], full["theta"]["1.weight"][1])
+
+
+def test_epochs_visit_every_own_sample_once_a_pass():
+    data = toy(torch.float64)
+    batches = epochs(data, streams(), 3, 4)
+    for k, n in enumerate(SIZES):
+        own = batches.index[:, k][batches.real[:, k]]
+        assert sorted(own.tolist()) == sorted(data.table[k, :n].tolist() * 3)
+        first = batches.index[: -(-n // 4), k][batches.real[: -(-n // 4), k]]
+        assert sorted(first.tolist()) == sorted(data.table[k, :n].tolist())
+        assert int(batches.steps[k]) == 3 * -(-n // 4)
+    whole = epochs(data, streams(), 1, 0)
+    assert whole.index.shape == (1, len(SIZES), max(SIZES)) and whole.real.sum().item() == sum(SIZES)
+
+
+def test_no_steps_returns_the_start():
+    data, net = toy(torch.float64), model("linear", (1, 8, 8), 4)
+    theta = stack([net.init(stream(1, "init", client=k), torch.float64) for k in range(len(SIZES))])
+    for how in ("vmap", "loop"):
+        out, loss = local_steps(
+            sgd(cross_entropy(net.apply), 0.1), {"theta": theta}, data, epochs(data, streams(), 0, 4), how=how
+        )
+        assert all(torch.equal(out["theta"][k], theta[k]) for k in theta) and not loss.any()
+
+
+def test_bad_arguments_are_named():
+    data = toy(torch.float64)
+    for bad, word in (((data, streams(), -1, 4), "local_epochs"), ((data, streams(), 1, -4), "batch_size"),
+                      ((data, streams(), 1, 2.5), "batch_size"), ((data, streams()[:2], 1, 4), "rngs")):  # fmt: skip
+        with pytest.raises((ValueError, TypeError), match=word):
+            epochs(*bad)
+    empty = Rows(data.samples, data.table, data.sizes * 0)
+    with pytest.raises(ValueError, match="client without samples"):
+        epochs(empty, streams(), 1, 4)
+    with pytest.raises(ValueError, match="how.*loop, vmap"):
+        local_steps(None, {}, data, epochs(data, streams(), 1, 4), how="ray")
+    for bad, word in (
+        ((("resnet"), (1, 8, 8), 4), "model"),
+        (("cnn", (1, 3, 3), 4), "shape"),
+        (("mlp", (1, 8, 8), 1), "classes"),
+    ):
+        with pytest.raises(ValueError, match=word):
+            model(*bad)
+
+
+def test_parameter_counts_of_the_fedavg_paper():
+    assert model("mlp_fedavg", (1, 28, 28), 10).size == 199_210
+    assert model("cnn_fedavg", (1, 28, 28), 10).size == 1_663_370
+
+
+def test_the_choice_is_read_from_the_committed_table():
+    table = json.loads(Path(choose.__code__.co_filename).with_name("choices.json").read_text())
+    for kind, choice in table["choice"]["cpu"].items():
+        assert choose("cpu", kind) == tuple(choice)
+    assert choose("cpu", "a model nobody measured") == ("vmap", 20) and choose("cuda", "mlp")[0] == "vmap"
+
+
+def test_the_committed_choice_is_never_much_slower_than_the_better_way():
+    """Reads the committed measurements; nothing is timed here."""
+    table = json.loads(Path(choose.__code__.co_filename).with_name("choices.json").read_text())
+    for row in table["measured"]["cpu"]["rows"]:
+        how, chunk = table["choice"]["cpu"][row["kind"]]
+        chosen = row["ms"]["loop" if how == "loop" else f"vmap {chunk}"]
+        assert chosen * 0.9 <= min(ms for way, ms in row["ms"].items() if way != "modules"), row
+    assert {(r["kind"], r["clients"]) for r in table["measured"]["cpu"]["rows"]} == {
+        (kind, clients) for kind in (*MODELS, *TOWERS, *ENCODERS) for clients in sizes(kind)
+    }
+
+
+def test_initialisation_is_keyed_and_leaves_the_global_generator_alone():
+    net = model("mlp", (1, 8, 8), 4)
+    before = torch.random.get_rng_state()
+    a, b, c = net.init(stream(1, "init")), net.init(stream(1, "init")), net.init(stream(2, "init"))
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert all(torch.equal(a[k], b[k]) for k in a) and not torch.equal(a["1.weight"], c["1.weight"])
+
+
+def test_on_the_device(device):
+    data, net = toy(torch.float64), model("mlp", (1, 8, 8), 4)
+    cpu, _ = train(data, net, torch.float64, "vmap")
+    there = Rows({k: v.to(device) for k, v in data.samples.items()}, data.table, data.sizes)
+    theta = tree_map(
+        lambda x: x.to(device), stack([net.init(stream(1, "init", client=k), torch.float64) for k in range(len(SIZES))])
+    )
+    net.module.to(device)
+    out, _ = local_steps(sgd(cross_entropy(net.apply), 0.05), {"theta": theta}, there, epochs(there, streams(), 2, 4))
+    assert all(torch.allclose(out["theta"][k].cpu(), cpu["theta"][k], rtol=0, atol=1e-10) for k in theta)

@@ -1,0 +1,167 @@
+"""Steps that keep running statistics: no decay, no momentum, no share of the clip, and otherwise sgd's own step."""
+
+import math
+
+import pytest
+import torch
+
+from fedbook.federation import Rows, tree_map
+from fedbook.federation.local import Batches, epochs, local_steps, sgd
+from fedbook.partition import Partition
+from fedbook.randomness import normal, stream
+
+LENGTHS = (7, 3, 11)
+FULL = {"lr": 0.3, "momentum": 0.6, "weight_decay": 0.05, "max_norm": 0.8}
+
+
+def toy():
+    n = sum(LENGTHS)
+    x, ends = 1 + normal((n, 4), stream(0, "x")), [0, 7, 10, 21]
+    parts = Partition.from_lists([range(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)])
+    return Rows({"x": x}, parts.table, parts.sizes)
+
+
+def start():
+    w, mean = normal((3, 4), stream(0, "w")), 5 + normal((3, 4), stream(0, "mean"))
+    return {"w": w, "mean": mean, "b": normal((3,), stream(0, "b"))}
+
+
+def loss(theta, batch):
+    """Something curved; the statistic is used too, so that a gradient reaches it and must be left out."""
+    rows = batch["weight"][:, None]
+    mean = (batch["x"] * rows).sum(0) / rows.sum().clamp(min=1)
+    value = ((batch["x"] @ theta["w"] + theta["b"]).tanh() * batch["weight"]).sum() + (theta["w"] - mean).square().sum()
+    return value + 100 * (theta["mean"] * theta["w"]).sum(), {"mean": mean}
+
+
+def trained(how="vmap", chunk=None, keep=0.75, options=None, fixed=None, function=loss):
+    options, data = FULL if options is None else options, toy()
+    theta = start()
+    carry = {"theta": theta, "velocity": tree_map(torch.zeros_like, theta)} | ({"fixed": fixed} if fixed else {})
+    batches = epochs(data, [stream(0, "batches", client=k) for k in range(3)], 2, 4)
+    return local_steps(sgd(function, keep=keep, **options), carry, data, batches, how=how, chunk=chunk), batches
+
+
+def by_hand(keep=0.75, options=None):
+    options, data = FULL if options is None else options, toy()
+    batches = epochs(data, [stream(0, "batches", client=k) for k in range(3)], 2, 4)
+    found, losses, lengths = [], [], []
+    for k in range(3):
+        theta = {n: p[k].clone() for n, p in start().items()}
+        trainable, values = [theta["w"].requires_grad_(), theta["b"].requires_grad_()], []
+        optimiser = torch.optim.SGD(trainable, options["lr"], options["momentum"], weight_decay=options["weight_decay"])
+        for t in range(int(batches.steps[k])):
+            x = data.samples["x"][batches.index[t, k][batches.real[t, k]]]
+            value, seen = loss(theta, {"x": x, "weight": torch.ones(len(x), dtype=x.dtype)})
+            optimiser.zero_grad()
+            value.backward()
+            lengths.append(float(torch.cat([p.grad.flatten() for p in trainable]).norm()))
+            for p in trainable:
+                p.grad *= min(1.0, options["max_norm"] / lengths[-1])
+            optimiser.step()
+            theta["mean"] = keep * theta["mean"] + (1 - keep) * seen["mean"]
+            values.append(float(value.detach()))
+        found.append({n: p.detach() for n, p in theta.items()})
+        losses.append(sum(values) / len(values))
+    return found, losses, lengths
+
+
+@pytest.mark.parametrize(("how", "chunk"), [("vmap", None), ("vmap", 2), ("loop", None)])
+@pytest.mark.parametrize("momentum", [0.6, 0.0])
+def test_a_loop_written_by_hand(how, chunk, momentum):
+    options = FULL | {"momentum": momentum, "lr": 0.003, "max_norm": 700.0}
+    (carry, values), _ = trained(how, chunk, options=options)
+    found, losses, lengths = by_hand(options=options)
+    assert min(lengths) < 700 < max(lengths)  # some steps are shortened, some are not
+    for k in range(3):
+        assert all(float((carry["theta"][n][k] - found[k][n]).abs().max()) < 1e-9 for n in found[k])
+        assert float(values[k]) == pytest.approx(losses[k], rel=1e-12)
+
+
+def test_running_statistics_have_no_decay_no_momentum_and_no_step():
+    """In closed form: the exponential mean of the batches' own, whatever the optimiser does to the others."""
+    results = []
+    for options in (FULL, FULL | {"lr": 0.0}, {"lr": 0.01, "momentum": 0.0}, FULL | {"weight_decay": 10.0}):
+        (carry, _), batches = trained(options=options)
+        results.append(carry["theta"]["mean"])
+        if "weight_decay" in options:
+            assert float(carry["velocity"]["mean"].abs().max()) == 0
+    data = toy()
+    for k in range(3):
+        steps, expected = int(batches.steps[k]), 0.75 ** int(batches.steps[k]) * start()["mean"][k]
+        for t in range(steps):
+            rows = batches.index[t, k][batches.real[t, k]]
+            expected = expected + 0.25 * 0.75 ** (steps - 1 - t) * data.samples["x"][rows].mean(0)
+        assert all(float((mean[k] - expected).abs().max()) < 1e-12 for mean in results)
+
+
+def test_they_have_no_share_of_the_clip():
+    """The gradient with respect to them is 100 times as long as allowed; a clip over all would stop the others."""
+    (short, _), _ = trained(options=FULL)
+
+    def without(theta, batch):
+        return loss({**theta, "mean": theta["mean"].detach()}, batch)
+
+    (same, _), _ = trained(options=FULL, function=without)
+    assert all(float((short["theta"][n] - same["theta"][n]).abs().max()) < 1e-12 for n in short["theta"])
+
+
+@pytest.mark.parametrize("keep", [0.0, 1.0])
+def test_keep_0_is_the_last_batch_and_keep_1_the_start(keep):
+    (carry, _), batches = trained(keep=keep)
+    data, k = toy(), 1
+    last = data.samples["x"][batches.index[1, k][batches.real[1, k]]].mean(0)
+    expected = start()["mean"][k] if keep else last
+    assert float((carry["theta"]["mean"][k] - expected).abs().max()) < 1e-15
+
+
+def test_a_loss_that_sees_nothing_steps_as_without_keep():
+    plain = {n: p for n, p in start().items() if n != "mean"}
+    data = toy()
+    batches = epochs(data, [stream(0, "batches", client=k) for k in range(3)], 2, 4)
+
+    def value(theta, batch):
+        return loss({**theta, "mean": torch.zeros(4, dtype=torch.float64)}, batch)[0]
+
+    for options in (FULL, {"lr": 0.1}):
+        carries = []
+        for keep, function in ((None, value), (0.9, lambda theta, batch: (value(theta, batch), {}))):
+            carry = {"theta": plain} | (
+                {"velocity": tree_map(torch.zeros_like, plain)} if "momentum" in options else {}
+            )
+            carries.append(local_steps(sgd(function, keep=keep, **options), carry, data, batches)[0]["theta"])
+        assert all(torch.equal(carries[0][n], carries[1][n]) for n in plain)
+
+
+def test_fixed_entries_are_seen_and_stay():
+    fixed = {"shift": torch.full((3,), 2.0, dtype=torch.float64)}
+
+    def shifted(theta, batch):
+        value, seen = loss(theta, batch)
+        return value * theta["shift"], seen
+
+    (carry, _), _ = trained(fixed=fixed, function=shifted, options={"lr": 0.01})
+    (half, _), _ = trained(options={"lr": 0.02})
+    assert torch.equal(carry["fixed"]["shift"], fixed["shift"])
+    assert all(float((carry["theta"][n] - half["theta"][n]).abs().max()) < 1e-11 for n in half["theta"])
+
+
+def test_a_finished_client_keeps_its_statistics_bit_for_bit():
+    (whole, _), batches = trained()
+    first = int(batches.steps[1])
+    assert first < int(batches.steps.max())
+    data, theta = toy(), start()
+    cut = Batches(batches.index[:first], batches.real[:first])
+    carry = {"theta": theta, "velocity": tree_map(torch.zeros_like, theta)}
+    once, _ = local_steps(sgd(loss, keep=0.75, **FULL), carry, data, cut)
+    assert all(torch.equal(once["theta"][n][1], whole["theta"][n][1]) for n in theta)
+    assert not torch.equal(once["theta"]["mean"][0], whole["theta"]["mean"][0])
+    assert all(torch.equal(p, q) for p, q in zip(theta.values(), start().values(), strict=True))  # input untouched
+
+
+@pytest.mark.parametrize("keep", [-0.1, 1.1, math.nan, math.inf, "x", True])
+def test_bad_keeps_are_named(keep):
+    with pytest.raises((TypeError, ValueError), match="^keep: got"):
+        sgd(loss, 0.1, keep=keep)
+    with pytest.raises(ValueError, match="^keep: got 0.9; allowed is None with sam_radius"):
+        sgd(loss, 0.1, sam_radius=0.1, keep=0.9)

@@ -1,0 +1,150 @@
+"""Accounts against a simulation that sends messages one by one, and against the paper's tables."""
+
+import math
+from itertools import combinations
+
+import pytest
+import torch
+
+from fedbook.compression import TopK
+from fedbook.papers.cvfl.accounts import ACCOUNTS, GB, MB, TimeModel, bits_per_round, index_bits
+
+
+def counted(batch_size, widths, server_size, bits, server_bits, echo):
+    """Algorithm 1's messages one by one: what each party sends and what the server sends to each party."""
+    up = down = 0
+    for width in widths:
+        for _ in range(batch_size):
+            up += width * bits
+    for receiver in range(len(widths)):
+        down += server_size * server_bits
+        for sender, width in enumerate(widths):
+            if sender != receiver or echo:
+                down += batch_size * width * bits
+    return up, down
+
+
+@pytest.mark.parametrize("case", [(5, [3], 7, 2, 2), (4, [3, 8], 0, 3, 32), (2, [1, 2, 5, 5], 11, 4, 4)])
+def test_literal_and_minimal_count_algorithm_1s_messages(case):
+    assert bits_per_round("literal", *case) == counted(*case, echo=True)
+    assert bits_per_round("minimal", *case) == counted(*case, echo=False)
+    assert bits_per_round("literal", *case[:4]) == counted(*case[:4], case[3], echo=True)
+
+
+def test_the_papers_account_is_its_formula_and_counts_uploads_m_times():
+    for parties, width, batch, size, bits in ((4, 16, 1000, 128, 3), (4, 4096, 64, 163_840, 32), (12, 7, 5, 9, 2)):
+        up, down = bits_per_round("paper", batch, [width] * parties, size, bits)
+        assert up + down == bits * (2 * width * batch * parties**2 + size * parties)
+        literal = bits_per_round("literal", batch, [width] * parties, size, bits)
+        assert up == parties * literal[0] and down == literal[1]
+    with pytest.raises(ValueError, match="^widths"):
+        bits_per_round("paper", 4, [3, 4], 1, 2)
+
+
+def test_algorithm_2_sends_no_server_model_and_its_derivatives_are_floats():
+    assert bits_per_round("algorithm2", 10, [3, 4], 99, 2) == (140, 140)
+    assert bits_per_round("algorithm2_honest", 10, [3, 4], 99, 2) == (140, 70 * 32)
+    assert bits_per_round("algorithm2", 10, [3, 4], 5, 32) == bits_per_round("algorithm2_honest", 10, [3, 4], 99, 32)
+
+
+def test_costs_of_an_epoch_are_the_tables():
+    """MB (2^20 bytes) of an epoch at 32 bits: MIMIC 29.326, CIFAR 102.539, ModelNet 552."""
+    for (batch, width, size, rounds), expected in (
+        ((1000, 16, 128, 15), 29.326), ((100, 16, 640, 500), 102.539), ((64, 4096, 163_840, 16), 552.0),
+    ):  # fmt: skip
+        assert sum(bits_per_round("paper", batch, [width] * 4, size, 32)) * rounds / 8 / MB == pytest.approx(
+            expected, abs=5e-4
+        )
+    assert GB == 1024 * MB
+
+
+def test_index_bits_by_enumeration():
+    """As many bits as tell all sets apart, for both forms and every k of a small width."""
+    for width in (1, 2, 3, 5, 8):
+        assert {index_bits(form, 6, width, width) for form in ("list", "bitmap", "shared")} == {0}
+        for kept in range(1, width):
+            sets = list(combinations(range(width), kept))
+            digits = max(len(f"{i:b}") for i in range(width))
+            lists = {"".join(f"{i:0{digits}b}" for i in s) for s in sets}
+            bitmaps = {"".join("01"[i in s] for i in range(width)) for s in sets}
+            assert len(lists) == len(bitmaps) == len(sets)
+            assert {len(text) for text in lists} == {index_bits("list", 1, width, kept)}
+            assert {len(text) for text in bitmaps} == {index_bits("bitmap", 1, width, kept)}
+            assert index_bits("shared", 6, width, kept) == min(len(min(lists)), width)
+            assert index_bits("list", 6, width, kept) == 6 * index_bits("list", 1, width, kept)
+    assert index_bits("bitmap", 7, 9, 2) == 63
+
+
+def test_index_bits_are_what_top_k_sends():
+    """Bodies of real messages: 4 bytes a value, then the index in whole bytes."""
+    for batch, width in ((3, 8), (5, 33), (2, 100)):
+        for kept in range(1, width + 1):
+            own = min(index_bits(form, batch, width, kept) for form in ("list", "bitmap"))
+            for shared, bits in ((False, own), (True, index_bits("shared", batch, width, kept))):
+                assert TopK(kept).payload_bytes(batch, width, shared) == 4 * batch * kept + math.ceil(bits / 8)
+
+
+def test_seconds_by_a_clock():
+    model = TimeModel(latency_s=0.25, step_s=0.5, bandwidth=100.0)
+    moved, clock, passed = [10, 20.0, 0, 5], 0.0, []
+    for count in moved:
+        for _trip in range(2):
+            clock += 0.25
+        for _step in range(3):
+            clock += 0.5
+        clock += count / 100.0
+        passed.append(clock)
+    assert model.seconds_by_round(moved, 3, trips=2).tolist() == pytest.approx(passed, rel=1e-12)
+    assert model.seconds_by_round(torch.tensor([10, 20, 0, 5]), 3, trips=2).tolist() == pytest.approx(passed)
+    assert model.seconds(4, 3, sum(moved), trips=2) == pytest.approx(passed[-1], rel=1e-12)
+    assert TimeModel(0.2, 0.01).seconds(63138.75, 1, 1e12) == pytest.approx(13259.14, abs=0.005)  # Table 5
+    assert TimeModel(0.0, 0.0).seconds(3, 1) == 0.0
+    assert model.seconds_by_round([], 3).tolist() == []
+
+
+NONSENSE = (None, "x", [], math.nan, math.inf, -1, True)
+
+
+@pytest.mark.parametrize("value", NONSENSE)
+def test_nonsense_is_refused_by_name(value):
+    good = {
+        "account": "literal",
+        "batch_size": 4,
+        "widths": [2, 3],
+        "server_size": 5,
+        "bits": 2,
+        "server_bits": 3,
+    }
+    for name in good:
+        if name == "server_bits" and value is None:
+            continue
+        with pytest.raises((TypeError, ValueError), match=f"^{name}: got"):
+            bits_per_round(**good | {name: value})
+    for name in ("form", "batch_size", "width", "kept"):
+        with pytest.raises((TypeError, ValueError), match=f"^{name}: got"):
+            index_bits(**{"form": "list", "batch_size": 2, "width": 4, "kept": 2} | {name: value})
+    for name in ("latency_s", "step_s", "bandwidth"):
+        if (name, value) == ("bandwidth", math.inf):
+            continue
+        with pytest.raises((TypeError, ValueError), match=f"^{name}: got"):
+            TimeModel(**{"latency_s": 0.1, "step_s": 0.1, "bandwidth": 1.0} | {name: value})
+    model = TimeModel(0.1, 0.1, 10.0)
+    for name in ("rounds", "local_steps", "byte_count", "trips"):
+        with pytest.raises((TypeError, ValueError), match=f"^{name}: got"):
+            model.seconds(**{"rounds": 2, "local_steps": 1, "byte_count": 1, "trips": 1} | {name: value})
+    if value != []:
+        with pytest.raises((TypeError, ValueError), match="^bytes_by_round: got"):
+            model.seconds_by_round(value, 1)
+
+
+def test_other_nonsense():
+    for widths in ([0], [2.0], [[2]], "22", 5):
+        with pytest.raises((TypeError, ValueError), match="^widths: got"):
+            bits_per_round("literal", 1, widths, 1, 2)
+    for kept in (0, 5):
+        with pytest.raises(ValueError, match="^kept: got"):
+            index_bits("list", 1, 4, kept)
+    for moved in (torch.zeros(2, 2), torch.tensor([1.0, math.nan]), [1.0, -2.0], ["1"], [True]):
+        with pytest.raises((TypeError, ValueError), match="^bytes_by_round: got"):
+            TimeModel(0.1, 0.1).seconds_by_round(moved, 1)
+    assert set(ACCOUNTS) == {"literal", "minimal", "paper", "algorithm2", "algorithm2_honest"}

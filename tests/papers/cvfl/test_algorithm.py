@@ -1,0 +1,603 @@
+"""C-VFL against plain loops, its reductions, what crosses, and repetition."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.func import functional_call
+
+from fedbook.compression import HEADER_BYTES
+from fedbook.compression.secure_sum import party_dither
+from fedbook.federation import Rounds
+from fedbook.federation.cohort import Everyone
+from fedbook.federation.exchange import Total
+from fedbook.federation.loop import run
+from fedbook.federation.tree import tree_map
+from fedbook.papers.cvfl import CVFL, METHODS, Config, batch_ids
+from fedbook.papers.cvfl.accounts import bits_per_round
+from fedbook.papers.cvfl.problem import VerticalProblem, VerticalSettings, batch_loss
+from fedbook.papers.cvfl.towers import fusion, tower
+from fedbook.randomness import normal, stream
+from fedbook.wire import Wire
+
+N, CLASSES = 30, 3
+SHAPES = {"equal": [(4,)] * 4, "unequal": [(5,), (5,), (3,)], "alone": [(6,)]}
+
+
+def toy(parts="equal", **changes):
+    """A problem of random numbers in float64; labels depend on all parties."""
+    settings = VerticalSettings(**{"embedding": 6, "parties": len(SHAPES[parts]), "tower": "mlp"} | changes)
+    shaped = {}
+    for m, shape in enumerate(SHAPES[parts]):
+        x = normal((N, *shape), stream(0, "toy", client=m))
+        shaped.setdefault(shape, []).append(x)
+    total = torch.cat([x for xs in shaped.values() for x in xs], 1)
+    y = (total @ normal((total.shape[1], CLASSES), stream(0, "toy labels"))).argmax(1)
+    stacked = {f"parties {shape[0]}": torch.stack(xs) for shape, xs in shaped.items()}
+    towers = {word: tower(settings.tower, tuple(x.shape[2:]), settings.embedding, settings.activation)
+              for word, x in stacked.items()}  # fmt: skip
+    net = fusion(settings.fusion, [settings.embedding] * settings.parties, CLASSES)
+    return VerticalProblem("toy", settings, stacked, y, stacked, y, ("a", "b", "c"), towers, net)
+
+
+def start(problem, config, method="c-vfl", rounds=3, seeds=(0,), **options):
+    algorithm = CVFL(replace(config, rounds=rounds), problem, method, options.pop("first", None))
+    down = METHODS[method].down
+    federation = problem.pooled() if down == "nothing" else problem.federation(down in ("views", "sum"))
+    return Rounds(algorithm, federation, rounds, seeds=seeds, **options)
+
+
+def models(rounds, slot=0):
+    """theta_0 and the parties' parameters in one flat list of dictionaries, party by party."""
+    clients = tree_map(lambda x: x.clone(), rounds.clients)  # a run writes into them
+    if "all" in clients:
+        own = {word: {k: v[slot, 0] for k, v in tree.items()} for word, tree in clients["all"]["theta"].items()}
+        first = {k: v[slot, 0] for k, v in clients["all"]["theta0"].items()}
+    else:
+        own = {word: {k: v[slot] for k, v in tree["theta"].items()} for word, tree in clients.items()}
+        first = {k: v[slot] for k, v in rounds.server["theta0"].items()}
+    parties = [
+        {k: v[m] for k, v in tree.items()} for tree in own.values() for m in range(len(next(iter(tree.values()))))
+    ]
+    return first, parties
+
+
+def gap(a, b):
+    """The largest difference between two results of :func:`models`."""
+    (server_a, parties_a), (server_b, parties_b) = a, b
+    pairs = list(zip([server_a, *parties_a], [server_b, *parties_b], strict=True))
+    return max(float((x[k] - y[k]).abs().max()) for x, y in pairs for k in x)
+
+
+CONFIG = Config(batch_size=8, local_steps=3, lr=0.3, compressor="none")
+LOSSY = {
+    "scalar": replace(CONFIG, compressor="scalar", bits=2),
+    "hex": replace(CONFIG, compressor="hex", bits=3),
+    "topk": replace(CONFIG, compressor="topk", bits=8),
+    "magnitude": replace(CONFIG, compressor="topk", bits=8, rule="magnitude"),
+    "randomk": replace(CONFIG, compressor="randomk", bits=8),
+}
+
+
+class PlainLoop:
+    """Algorithm 1, one party after another with autograd, on the views that really came.
+
+    It shares no code with the package but the networks' modules; what was sent is read off the exchanges.
+    """
+
+    def __init__(self, problem, first, parties, config):
+        self.problem, self.config = problem, config
+        self.theta0 = {k: v.clone() for k, v in first.items()}
+        self.parties = [{k: v.clone() for k, v in theta.items()} for theta in parties]
+        self.x = [part for stacked in problem.parts.values() for part in stacked]
+        self.nets = [problem.towers[word].module for word, stacked in problem.parts.items() for _ in stacked]
+        self.loss = batch_loss(problem.settings.loss)
+
+    def fuse(self, theta0, embeddings):
+        z = torch.cat(embeddings, 1) if self.problem.settings.fusion.startswith("concat") else sum(embeddings)
+        return self.problem.fusion.apply(theta0, z)
+
+    def steps(self, own, value):
+        """Q gradient steps on a dictionary of parameters."""
+        for _ in range(self.config.local_steps):
+            leaf = {k: v.detach().requires_grad_() for k, v in own.items()}
+            grads = torch.autograd.grad(value(leaf), list(leaf.values()))
+            own = {k: v - self.config.lr * g for (k, v), g in zip(own.items(), grads, strict=True)}
+        return own
+
+    def round(self, ids, views, server_view):
+        y, snapshot = self.problem.y[ids], self.theta0
+        moved = []
+        for m, theta in enumerate(self.parties):
+
+            def party(leaf, m=m):
+                fresh = functional_call(self.nets[m], leaf, (self.x[m][ids],))
+                return self.loss(self.fuse(server_view, [fresh if j == m else v for j, v in enumerate(views)]), y)
+
+            moved.append(self.steps(theta, party))  # fmt: skip
+        if snapshot:
+            self.theta0 = self.steps(snapshot, lambda leaf: self.loss(self.fuse(leaf, views), y))
+        self.parties = moved
+
+
+def recorded(rounds):
+    """Run; by round the views and the server's view as they crossed."""
+    found = []
+
+    def observe(exchange, uploads):
+        if exchange.name == "embeddings":
+            found.append({"views": [uploads.relay("h", m) for m in range(rounds.algorithm.parties)]})
+        elif exchange.name == "views":
+            found[-1]["theta0"] = exchange.down["theta0"]
+
+    def plain(leaf):
+        return leaf.value[0] if isinstance(leaf, Wire) else leaf[0]
+
+    rounds.observe = observe
+    run(rounds)
+    return [([plain(v) for v in r["views"]], {k: plain(v) for k, v in r["theta0"].items()}) for r in found]
+
+
+@pytest.mark.parametrize("parts", ["equal", "unequal"])
+@pytest.mark.parametrize("how", ["vmap", "loop"])
+@pytest.mark.parametrize("settings", [{}, {"fusion": "sum"}, {"fusion": "concat_mlp"}, {"activation": "linear"}])
+@pytest.mark.parametrize("config", ["none", *LOSSY])
+def test_the_batched_round_is_the_plain_loop(parts, how, settings, config):
+    problem, config = toy(parts, **settings), LOSSY.get(config, CONFIG)
+    rounds = start(problem, config, rounds=4, how=how)
+    plain = PlainLoop(problem, *models(rounds), config)
+    for t, (views, theta0) in enumerate(recorded(rounds)):
+        plain.round(batch_ids(0, t, N, config.batch_size), views, theta0)
+    assert gap(models(rounds), (plain.theta0, plain.parties)) < 1e-11
+
+
+@pytest.mark.parametrize("parts", ["equal", "unequal", "alone"])
+def test_one_step_without_compression_is_sgd_on_the_joint_model(parts):
+    problem, config = toy(parts), replace(CONFIG, local_steps=1)
+    split, central = (run(start(problem, config, method, rounds=50)) for method in ("c-vfl", "central"))
+    assert gap(models(split), models(central)) < 1e-12
+
+    first, parties = models(start(problem, config))
+    whole = {f"0/{k}": v for k, v in first.items()} | {
+        f"{m + 1}/{k}": v for m, p in enumerate(parties) for k, v in p.items()
+    }
+    plain = PlainLoop(problem, first, parties, config)
+    for t in range(50):  # autograd on one network of all parties
+        ids = batch_ids(0, t, N, config.batch_size)
+
+        def joint(leaf, ids=ids):
+            own = [
+                {k.split("/", 1)[1]: v for k, v in leaf.items() if k.startswith(f"{m}/")}
+                for m in range(len(parties) + 1)
+            ]
+            h = [functional_call(plain.nets[m], own[m + 1], (plain.x[m][ids],)) for m in range(len(parties))]
+            return plain.loss(plain.fuse(own[0], h), problem.y[ids])
+
+        whole = plain.steps(whole, joint)
+    joint = [
+        {k.split("/", 1)[1]: v for k, v in whole.items() if k.startswith(f"{m}/")} for m in range(len(parties) + 1)
+    ]
+    assert gap(models(split), (joint[0], joint[1:])) < 1e-12
+
+
+def test_local_steps_on_stale_views_are_not_the_joint_steps():
+    problem = toy()
+    split, central = (run(start(problem, CONFIG, method)) for method in ("c-vfl", "central"))
+    assert gap(models(split), models(central)) > 1e-3
+
+
+class Garbage:
+    """A codec that delivers nonsense for one party and what it got for the others."""
+
+    def __init__(self, where):
+        self.where = where
+
+    def encode(self, message, rngs):
+        from fedbook.wire import Encoded
+
+        return [Encoded(torch.zeros(1, dtype=torch.uint8)) for _ in rngs]
+
+    def decode(self, buffers, like):
+        spoiled = next(iter(like.values())).clone()
+        spoiled[self.where] = 7.0
+        return {next(iter(like)): spoiled}
+
+
+@pytest.mark.parametrize("settings", [{}, {"fusion": "sum"}])
+@pytest.mark.parametrize("victim", [0, 2])
+def test_what_a_party_sent_does_not_matter_to_itself(monkeypatch, victim, settings):
+    from fedbook.federation.exchange import Chain
+
+    problem = toy(**settings)
+    right = run(start(problem, CONFIG, rounds=1))
+    monkeypatch.setattr(CVFL, "_chain", lambda self, t: {"h": Chain(codec=Garbage(victim))})
+    wrong = run(start(problem, CONFIG, rounds=1))
+    (server, parties), (other_server, others) = models(right), models(wrong)
+    same = [
+        all(torch.equal(a[k], b[k]) for k in a)
+        for a, b in zip([server, *parties], [other_server, *others], strict=True)
+    ]
+    assert same == [m == victim + 1 for m in range(5)]
+
+
+def test_the_servers_view_does_not_matter_to_the_server(monkeypatch):
+    problem = toy()
+    right = run(start(problem, CONFIG, rounds=1))
+    spoil = lambda self, name, p, turn: torch.full_like(p, 3.0)  # noqa: E731
+    monkeypatch.setattr(CVFL, "_compressed", spoil)
+    (server, parties), (other_server, others) = models(right), models(run(start(problem, CONFIG, rounds=1)))
+    assert all(torch.equal(server[k], other_server[k]) for k in server)
+    assert not any(all(torch.equal(a[k], b[k]) for k in a) for a, b in zip(parties, others, strict=True))
+
+
+@pytest.mark.parametrize("how", ["vmap", "loop"])
+@pytest.mark.parametrize("config", ["scalar", "topk"])
+def test_the_order_of_simulation_changes_no_bit(monkeypatch, how, config):
+    for parts in ("equal", "unequal"):
+        problem = toy(parts)
+        usual = run(start(problem, LOSSY[config], how=how))
+        with monkeypatch.context() as patch:
+            patch.setattr(Everyone, "draw", lambda self, k, rng: torch.arange(k).flip(0))
+            turned = run(start(problem, LOSSY[config], how=how))
+        assert gap(models(usual), models(turned)) == 0.0
+
+
+@pytest.mark.parametrize("settings", [{}, {"fusion": "sum"}])
+@pytest.mark.parametrize("config", ["none", "magnitude"])
+def test_relabelled_parties_give_the_same_model(settings, config):
+    """Data, towers and the server's columns permuted alike."""
+    problem, order, config = toy(**settings), [2, 0, 3, 1], LOSSY.get(config, CONFIG)
+    config = replace(config, compress_server=False)  # top-k of theta_0 breaks ties by place
+    word = next(iter(problem.parts))
+    usual = start(problem, config, rounds=10)
+    theta0 = {k: v[0] for k, v in usual.server["theta0"].items()}
+    first = {
+        "theta0": {k: v[None] for k, v in problem.fusion.permute(theta0, order).items()},
+        word: {k: v[:, order] for k, v in usual.clients[word]["theta"].items()},
+    }
+    turned_problem = replace(problem, parts={word: problem.parts[word][order]})
+    turned = run(start(turned_problem, config, rounds=10, first=first))
+    (server, parties), (other, others) = models(run(usual)), models(turned)
+    assert gap((problem.fusion.permute(server, order), [parties[m] for m in order]), (other, others)) < 1e-12
+
+
+@pytest.mark.parametrize("config", ["none", *LOSSY])
+def test_a_separable_loss_sees_neither_compression_nor_staleness(config):
+    problem, config = toy(fusion="logits", embedding=CLASSES), LOSSY.get(config, CONFIG)
+    config = replace(config, bits=16) if config.compressor in ("topk", "randomk") else config
+    weights = normal((CLASSES, CLASSES), stream(1, "weights"))
+    rounds = start(problem, config, rounds=4)
+    rounds.algorithm.loss = lambda z, y: (weights[y] * z).sum(-1).mean()  # a sum of one term a party
+    plain = PlainLoop(problem, *models(rounds), config)
+    run(rounds)
+    for t in range(4):
+        ids = batch_ids(0, t, N, config.batch_size)
+        for m in range(4):
+
+            def alone(leaf, m=m, ids=ids):
+                h = functional_call(plain.nets[m], leaf, (plain.x[m][ids],))
+                return (weights[problem.y[ids]] * h).sum(-1).mean()
+
+            plain.parties[m] = plain.steps(plain.parties[m], alone)  # fmt: skip
+    assert gap(models(rounds), (plain.theta0, plain.parties)) < 1e-13
+
+
+def test_local_steps_reach_the_closed_form_of_the_block_problem():
+    """Squared loss of a sum of linear embeddings: theta* + (I - eta A)^Q (theta - theta*)."""
+    problem = toy(fusion="logits", embedding=CLASSES, tower="linear", activation="linear", loss="squared")
+    config = replace(CONFIG, batch_size=0, local_steps=7, lr=0.1)
+    rounds = start(problem, config, rounds=1)
+    _, before = models(rounds)
+    _, after = models(run(rounds))
+    x = [torch.cat([part, torch.ones(N, 1).double()], 1) for part in next(iter(problem.parts.values()))]
+    y = torch.nn.functional.one_hot(problem.y, CLASSES).double()
+
+    def matrix(theta):
+        (weight, bias) = sorted(theta.values(), key=lambda v: -v.ndim)
+        return torch.cat([weight.T, bias[None]])
+
+    z = [x[m] @ matrix(before[m]) for m in range(4)]
+    for m in range(4):
+        target = y - (sum(z) - z[m])
+        a = x[m].T @ x[m] / N
+        best = torch.linalg.solve(a, x[m].T @ target / N)
+        power = torch.linalg.matrix_power(torch.eye(len(a)).double() - config.lr * a, 7)
+        assert (matrix(after[m]) - (best + power @ (matrix(before[m]) - best))).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("parts", ["equal", "unequal"])
+def test_algorithm_2_is_algorithm_1_with_one_step_only_without_compression(parts):
+    problem, one = toy(parts), replace(CONFIG, local_steps=1)
+    pair = [run(start(problem, one, method, rounds=20)) for method in ("c-vfl", "c-vfl-one-step")]
+    assert gap(*map(models, pair)) < 1e-12
+    lossy = replace(one, compressor="scalar", bits=3, compress_server=False)
+    a, b = (models(run(start(problem, lossy, method, rounds=1))) for method in ("c-vfl", "c-vfl-one-step"))
+    assert gap((a[0], []), (b[0], [])) < 1e-12  # the server's block is the same,
+    assert gap(({}, a[1]), ({}, b[1])) > 1e-4  # a party's own is not: fresh there, as decoded here
+
+
+def test_algorithm_2_steps_along_the_returned_derivative():
+    problem = toy()
+    config = replace(CONFIG, compressor="scalar", bits=3)
+    rounds = start(problem, config, "c-vfl-one-step", rounds=1)
+    first, parties = models(rounds)
+    plain = PlainLoop(problem, first, parties, config)
+    caught = []
+    rounds.observe = lambda exchange, up: caught.append((exchange, up))
+    run(rounds)
+    (_, up), (exchange, _) = caught
+    ids = batch_ids(0, 0, N, 8)
+    views = [up.relay("h", m).value[0].requires_grad_() for m in range(4)]
+    deltas = torch.autograd.grad(plain.loss(plain.fuse(first, views), problem.y[ids]), views)
+    for m in range(4):
+        assert (exchange.each["cotangent"][0, m] - deltas[m]).abs().max() < 1e-14
+        leaf = {k: v.clone().requires_grad_() for k, v in parties[m].items()}
+        functional_call(plain.nets[m], leaf, (plain.x[m][ids],)).backward(deltas[m])
+        moved = {k: (v - config.lr * v.grad).detach() for k, v in leaf.items()}
+        assert gap(({}, [moved]), ({}, [models(rounds)[1][m]])) < 1e-13
+
+
+def test_algorithm_2_as_printed_compresses_a_server_that_is_never_sent():
+    problem, lossy = toy(), replace(CONFIG, compressor="scalar", bits=2)
+    pair = [run(start(problem, replace(lossy, literal_server=flag), "c-vfl-one-step")) for flag in (False, True)]
+    assert gap(*map(models, pair)) > 1e-4
+    assert pair[0].bytes.total["rounds"] == pair[1].bytes.total["rounds"]
+
+
+@pytest.mark.parametrize("rule", ["magnitude", "gradient"])
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("compressor", ["none", "scalar", "hex", "topk"])
+def test_without_labels_the_squared_loss_of_a_sum_is_learned_exactly(compressor, steps, rule):
+    problem = toy(fusion="logits", embedding=CLASSES, loss="squared")
+    config = replace(CONFIG, compressor=compressor, bits=16 if compressor == "topk" else 3, rule=rule)
+    config = replace(config, local_steps=steps)
+    pair = [run(start(problem, config, method, rounds=10)) for method in ("c-vfl", "private-labels")]
+    assert gap(*map(models, pair)) < 1e-12
+    assert all("y" not in group.samples for group in pair[1].federation.groups.values())
+
+
+def test_without_labels_the_derivative_of_the_cross_entropy_is_stale():
+    problem = toy(fusion="sum")
+    for steps, same in ((1, True), (5, False)):
+        config = replace(CONFIG, local_steps=steps)
+        pair = [run(start(problem, config, method)) for method in ("c-vfl", "private-labels")]
+        assert (gap(*map(models, pair)) < 1e-12) is same
+
+
+@pytest.mark.parametrize("settings", [{"fusion": "sum"}, {"fusion": "logits", "embedding": CLASSES}])
+def test_secure_aggregation_is_the_plain_sum(settings):
+    problem = toy(**settings)
+    for bits in (2, 3, 8):
+        config = replace(CONFIG, compressor="scalar", bits=bits, dither=False)  # the two draw dithers of their own
+        pair = [run(start(problem, config, method, rounds=5)) for method in ("c-vfl", "secure-sum")]
+        assert gap(*map(models, pair)) < 1e-12
+        plain, secure = (rounds.bytes.total["rounds"] for rounds in pair)
+        assert secure["down"][0] < plain["down"][0]  # one sum in place of four views
+
+
+def test_under_secure_aggregation_the_server_sees_the_sum_of_dithered_views():
+    problem = toy(fusion="sum")
+    config = replace(CONFIG, compressor="scalar", bits=3)
+    rounds, caught = start(problem, config, "secure-sum", rounds=1), []
+    _, parties = models(rounds)
+    rounds.observe = lambda exchange, up: caught.append((exchange, up))
+    run(rounds)
+    codes, ids = caught[1][0].down["codes"].value[0], batch_ids(0, 0, N, 8)
+    step, total = 2 / 7, 0
+    for m, x in enumerate(next(iter(problem.parts.values()))):
+        h = functional_call(problem.towers["parties 4"].module, parties[m], (x[ids],))
+        total = total + ((h + 1) / step + party_dither(0, 0, m, tuple(h.shape)).double()).round().clamp(0, 7)
+    assert torch.equal(codes, total.long())
+    assert isinstance(caught[0][1], Total)  # nobody's own message is there to be read
+
+
+def test_bytes_are_the_literal_account_and_the_headers():
+    problem = toy(embedding=32)
+    for name, bits in (("scalar", 2), ("scalar", 3), ("hex", 2), ("none", 32)):
+        config = replace(CONFIG, compressor=name, bits=bits)
+        rounds = run(start(problem, config, rounds=3))
+        up, down = bits_per_round("literal", 8, [32] * 4, 4 * 32 * CLASSES, bits)
+        header, width = (0, 64) if name == "none" else (HEADER_BYTES, bits)  # the toy's plain numbers have 64 bits
+        up, down = up * width // bits // 8, down * width // bits // 8
+        bias = CLASSES * 8  # vectors go as they are
+        total = rounds.bytes.total["rounds"]
+        assert total["up"] == [3 * (up + 4 * header)]
+        assert total["down"] == [3 * (down + 4 * (5 * header + bias))]
+
+
+def test_two_bits_cost_a_sixteenth_to_within_the_headers():
+    problem = toy(embedding=32)
+    problem = replace(problem, parts={k: v.float() for k, v in problem.parts.items()})
+    up = {
+        name: run(start(problem, replace(CONFIG, compressor=name, bits=2), rounds=1)).bytes.by_exchange["embeddings"][
+            "up"
+        ]
+        for name in ("none", "scalar", "hex", "topk")
+    }
+    for name in ("scalar", "hex"):
+        assert up[name] - 4 * HEADER_BYTES == up["none"] / 16
+    assert up["topk"] - 4 * HEADER_BYTES > up["none"] / 16  # its positions are not free
+
+
+def test_top_k_ranks_by_the_last_gradient_of_the_round_before():
+    problem = toy(embedding=8)
+    config = replace(CONFIG, compressor="topk", bits=8, compress_server=False)  # k = 2
+    rounds = start(problem, config, rounds=2)
+    views = recorded(rounds)
+    first = [(v != 0).sum(1) for v in views[0][0]]
+    assert all(bool((kept == 2).all()) for kept in first)  # by magnitude, vector by vector
+    plain = PlainLoop(problem, *models(start(problem, config)), config)
+    ids = batch_ids(0, 0, N, 8)
+    for m in range(4):
+        own = plain.parties[m]
+        for _ in range(3):
+            leaf = {k: v.detach().requires_grad_() for k, v in own.items()}
+            h = functional_call(plain.nets[m], leaf, (plain.x[m][ids],))
+            value = plain.loss(
+                plain.fuse(views[0][1], [h if j == m else v for j, v in enumerate(views[0][0])]), problem.y[ids]
+            )
+            *grads, back = torch.autograd.grad(value, [*leaf.values(), h])
+            own = {k: v - config.lr * g for (k, v), g in zip(own.items(), grads, strict=True)}
+        kept = back.sum(0).abs().topk(2).indices.sort().values
+        columns = (views[1][0][m] != 0).any(0).nonzero().flatten()
+        assert torch.equal(columns, kept)
+
+
+def fitting(method):
+    """A toy problem and a lossy configuration for a method."""
+    settings = {"fusion": "sum"} if method in ("secure-sum", "private-labels") else {}
+    problem = toy("alone" if method == "split-learning" else "unequal", **settings)
+    return problem, LOSSY["scalar" if method == "secure-sum" else "topk"]
+
+
+@pytest.mark.parametrize("name", ["none", "scalar", "hex", "randomk"])
+def test_repetitions_side_by_side_are_the_single_runs(name):
+    problem, config = toy("unequal"), LOSSY.get(name, CONFIG)
+    both = run(start(problem, config, rounds=5, seeds=[3, 5]))
+    for slot, seed in enumerate((3, 5)):
+        assert gap(models(both, slot), models(run(start(problem, config, rounds=5, seeds=[seed])))) < 1e-12
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_repetitions_and_order_in_every_method(method, monkeypatch):
+    problem, config = fitting(method)
+    both = run(start(problem, config, method, rounds=3, seeds=[3, 5]))
+    for slot, seed in enumerate((3, 5)):
+        assert gap(models(both, slot), models(run(start(problem, config, method, rounds=3, seeds=[seed])))) < 1e-12
+    if method != "central":
+        monkeypatch.setattr(Everyone, "draw", lambda self, k, rng: torch.arange(k).flip(0))
+        assert gap(models(both), models(run(start(problem, config, method, rounds=3, seeds=[3, 5])))) == 0.0
+
+
+def test_the_dither_has_its_own_seeds():
+    problem, config = toy(), LOSSY["scalar"]
+    a, again, other = (run(start(problem, config, rounds=3, noise_seeds=[seed])) for seed in (0, 0, 1))
+    assert gap(models(a), models(again)) == 0.0
+    assert gap(models(a), models(other)) > 1e-6
+    sent = {}
+    for seed in (0, 1):
+        rounds = start(problem, config, rounds=1, noise_seeds=[seed])
+        rounds.observe = lambda exchange, up, seed=seed: sent.setdefault(seed, []).append((exchange, up))
+        run(rounds)
+    (first, other), labels = (sent[seed] for seed in (0, 1)), problem.y[batch_ids(0, 0, N, 8)]
+    matrix = [views.down["theta0"]["0.weight"].value for (_, _), (views, _) in (first, other)]
+    assert not torch.equal(*matrix)  # the server's dither too
+    exact = run(start(problem, replace(config, compressor="none"), rounds=1, noise_seeds=[1]))
+    same = run(start(problem, replace(config, compressor="none"), rounds=1, noise_seeds=[0]))
+    assert gap(models(exact), models(same)) == 0.0 and len(labels) == 8  # the batches are the same
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_a_run_resumes_bit_for_bit(method, tmp_path):
+    problem, config = fitting(method)
+    judge = {"evaluate": problem.evaluation()}
+    whole = run(start(problem, config, method, rounds=5, **judge))
+    run(start(problem, config, method, rounds=2, path=tmp_path / "c.pt", **judge))
+    later = run(start(problem, config, method, rounds=5, path=tmp_path / "c.pt", resume=True, **judge))
+    assert later.history == whole.history
+    assert gap(models(later), models(whole)) == 0.0
+
+
+def test_an_epoch_is_every_sample_once_and_its_last_batch_may_be_short():
+    seen = [batch_ids(0, t, N, 8) for t in range(8)]
+    assert [len(ids) for ids in seen] == [8, 8, 8, 6] * 2
+    assert sorted(torch.cat(seen[:4]).tolist()) == list(range(N))
+    assert not torch.equal(torch.cat(seen[:4]), torch.cat(seen[4:]))
+    assert len(batch_ids(0, 0, N, 0)) == N
+    free = torch.stack([batch_ids(0, t, N, 8, "iid") for t in range(400)])
+    share = (free.sort(1).values.diff(dim=1) == 0).any(1).double().mean()
+    none = math.prod((N - i) / N for i in range(8))
+    assert abs(share - (1 - none)) < 4 * math.sqrt(none * (1 - none) / 400)  # draws with replacement
+
+
+def test_growing_bits_and_steps():
+    config = Config(compressor="scalar", bits=2, bits_schedule="growing", lr=0.4, lr_schedule="inverse", lr_drop=3)
+    assert [config.at(t, 32, -1.0, 1.0).bits for t in (0, 1, 15, 16, 255, 256)] == [2, 3, 3, 4, 4, 5]
+    assert [config.step(t) for t in (0, 1, 3)] == [0.4, 0.2, 0.4 / 4 / 10]
+    topk = Config(compressor="topk", bits=8, bits_schedule="growing")
+    assert [topk.at(t, 32, -1.0, 1.0).k for t in (0, 3, 8)] == [8, 20, 24]
+    assert Config(compressor="hex", bits=32).at(0, 32, -1.0, 1.0) is None
+    problem = toy(embedding=32)
+    rounds = run(start(problem, replace(config, batch_size=8, lr_schedule="constant"), rounds=20))
+    up = [record.bytes_up[0] for record in rounds.history if record.t % 4 != 3]
+    assert up == sorted(up) and up[-1] > up[0]
+
+
+def test_a_batch_of_one_and_parties_alone_work():
+    for parts in ("alone", "unequal"):
+        for config in (CONFIG, *LOSSY.values()):
+            rounds = run(start(toy(parts), replace(config, batch_size=1), rounds=2))
+            assert all(math.isfinite(v) for r in rounds.history for v in r.trace.get("squared_error", [0.0]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"local_steps": 0}, "local_steps"), ({"batch_size": -1}, "batch_size"), ({"lr": float("nan")}, "lr"),
+        ({"compressor": "zip"}, "compressor"), ({"compressor": "scalar", "bits": 0}, "bits"),
+        ({"compressor": "scalar", "bits": 17}, "bits"), ({"bits": True}, "bits"), ({"rule": "x"}, "rule"),
+        ({"sampling": None}, "sampling"), ({"dither": 1}, "dither"), ({"rounds": 1.5}, "rounds"),
+        ({"lr_schedule": "cosine"}, "lr_schedule"), ({"grid": ""}, "grid"), ({"codebook": 2}, "codebook"),
+        ({"bits_schedule": "shrinking"}, "bits_schedule"), ({"lr_drop": -1}, "lr_drop"),
+    ],
+)  # fmt: skip
+def test_settings_that_make_no_sense_are_refused_by_name(changes, word):
+    with pytest.raises((TypeError, ValueError), match=word):
+        Config(**changes)
+
+
+def test_methods_that_do_not_fit_the_problem_say_what_does():
+    with pytest.raises(ValueError, match="fusion"):
+        CVFL(LOSSY["scalar"], toy(), "secure-sum")
+    with pytest.raises(ValueError, match="compressor"):
+        CVFL(LOSSY["hex"], toy(fusion="sum"), "secure-sum")
+    with pytest.raises(ValueError, match="batch_size"):
+        CVFL(replace(CONFIG, batch_size=N + 1), toy())
+    with pytest.raises(ValueError, match="method"):
+        CVFL(CONFIG, toy(), "zip")
+    with pytest.raises(ValueError, match="parties"):
+        CVFL(CONFIG, toy(), "split-learning")
+    with pytest.raises(TypeError, match="bits"):
+        Config(bits=32.0)
+    with pytest.raises(ValueError, match="k"):  # 2 bits of 8 components are less than one number
+        run(start(toy(embedding=8), replace(LOSSY["topk"], bits=2), rounds=1))
+
+
+@pytest.mark.parametrize("config", ["none", "scalar"])
+def test_a_run_that_diverged_stops_with_a_word_and_what_it_has(config):
+    problem = toy(activation="linear")
+    rounds = run(start(problem, replace(LOSSY.get(config, CONFIG), lr=1e30), rounds=20, evaluate=problem.evaluation()))
+    assert rounds.diverged and "finite" in rounds.stopped and 0 < len(rounds.history) < 20
+
+
+def test_own_views_need_a_dither_that_can_be_drawn_again():
+    problem = toy(fusion="logits", embedding=CLASSES, loss="squared")
+    with pytest.raises(ValueError, match="noise_seeds"):
+        run(start(problem, LOSSY["scalar"], "private-labels", noise_seeds="system"))
+
+
+def test_the_trace_is_the_squared_error_of_what_was_sent():
+    problem, config = toy("unequal"), LOSSY["hex"]
+    rounds = start(problem, config, rounds=1)
+    plain = PlainLoop(problem, *models(rounds), config)
+    ((views, _),) = recorded(rounds)
+    ids = batch_ids(0, 0, N, 8)
+    exact = [functional_call(plain.nets[m], plain.parties[m], (plain.x[m][ids],)) for m in range(3)]
+    found = sum(float((v - h).square().sum()) for v, h in zip(views, exact, strict=True)) / 3  # the mean over parties
+    assert rounds.history[0].trace["squared_error"][0] == pytest.approx(found, rel=1e-9)
+
+
+def test_only_messages_cross():
+    """Replaying the recorded uploads into the generator gives the server's states."""
+    from fedbook.federation.exchange import drive
+
+    problem, config = toy(), LOSSY["scalar"]
+    rounds = start(problem, config)
+    first, uploads = rounds.server, []
+    rounds.observe = lambda exchange, up: uploads.append(up)
+    run(rounds)
+    server, queue = first, iter(uploads)
+    for t in range(3):
+        server = drive(rounds.algorithm.round(server, rounds._turn(t)), lambda exchange: next(queue))
+    assert all(torch.equal(server["theta0"][k], rounds.server["theta0"][k]) for k in server["theta0"])

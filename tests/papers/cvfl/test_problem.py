@@ -1,0 +1,129 @@
+"""Vertical problems: who holds what, which samples are judged, what is measured."""
+
+import pytest
+import torch
+from torch.func import functional_call
+
+from fedbook import data
+from fedbook.federation import Rounds
+from fedbook.federation.loop import run
+from fedbook.papers.cvfl import CVFL, Config
+from fedbook.papers.cvfl.evaluation import f1
+from fedbook.papers.cvfl.problem import PROBLEMS, VerticalSettings, batch_loss, parts_of, vertical_problem
+from fedbook.randomness import normal, stream
+
+
+def test_four_parties_hold_the_quadrants_of_each_image():
+    problem = vertical_problem("digits", VerticalSettings())
+    assert problem.parts["parties"].shape == (4, 1438, 1, 4, 4)
+    images = data.load("digits", dtype=torch.uint8)
+    top = torch.cat([problem.parts["parties"][0], problem.parts["parties"][1]], -1)
+    whole = torch.cat([top, torch.cat([problem.parts["parties"][2], problem.parts["parties"][3]], -1)], -2)
+    pixels = images.train_x.float()
+    assert torch.allclose(whole, (pixels - pixels.mean()) / pixels.std(), atol=1e-5)
+    assert torch.equal(problem.y, images.train_y)
+
+
+@pytest.mark.parametrize(("parties", "shapes"), [(1, [(1, 8, 8)]), (2, [(1, 8, 4)]), (3, [(1, 8, 3), (1, 8, 2)])])
+def test_other_numbers_of_parties_hold_strips(parties, shapes):
+    problem = vertical_problem("digits", VerticalSettings(parties=parties))
+    assert [tuple(part.shape[2:]) for part in problem.parts.values()] == shapes
+    assert [list(numbers) for numbers in problem.members.values()] == (
+        [list(range(parties))] if parties < 3 else [[0, 1], [2]]
+    )
+    federation = problem.federation()
+    assert federation.num_clients == parties
+    everything = torch.cat([p for part in problem.parts.values() for p in part], -1)
+    assert torch.equal(
+        everything[:, 0], vertical_problem("digits", VerticalSettings(parties=1)).parts["parties"][0][:, 0]
+    )
+
+
+def test_every_party_has_the_same_sample_in_the_same_row():
+    problem = vertical_problem("digits", VerticalSettings(parties=3))
+    for labels in (True, False):
+        federation = problem.federation(labels)
+        for word, group in federation.groups.items():
+            for member in range(len(group.ids)):
+                rows = group.table[0, member]
+                assert torch.equal(group.samples["x"][rows], problem.parts[word][member])
+                assert not labels or torch.equal(group.samples["y"][rows], problem.y)
+            assert labels == ("y" in group.samples)
+    pooled = problem.pooled().groups["all"]
+    for word, part in problem.parts.items():
+        assert torch.equal(pooled.samples[f"x/{word}"].movedim(1, 0), part)
+
+
+def test_columns_and_views_are_dealt_out():
+    cancer = vertical_problem("breast_cancer", VerticalSettings(parties=3))
+    assert cancer.parts["parties"].shape[2:] == (10,) and len(cancer.classes) == 2
+    solids = vertical_problem("solids", VerticalSettings(tower="mvcnn", train_samples=20, test_samples=10))
+    assert solids.parts["parties"].shape[:3] == (4, 20, 3)
+    twelve = vertical_problem("solids", VerticalSettings(parties=12, tower="mvcnn", train_samples=20, test_samples=10))
+    assert torch.equal(twelve.parts["parties"][:3].movedim(0, 1).flatten(1, 2), solids.parts["parties"][0])
+    series = vertical_problem("series", VerticalSettings(tower="lstm", train_samples=30, test_samples=20))
+    assert series.parts["parties"].shape == (4, 30, 48, 19)
+    with pytest.raises(ValueError, match="parties"):
+        parts_of("solids", torch.zeros(2, 12, 1, 8, 8), 5)
+
+
+def test_held_out_samples_judge_instead_of_the_test_samples():
+    test, held = (vertical_problem("digits", VerticalSettings(judge=word)) for word in ("test", "validation"))
+    assert len(held.y) + len(held.test_y) == len(test.y)
+    for name in ("series", "solids"):  # which are made in the size that is asked for
+        sizes = {"train_samples": 40, "test_samples": 20, "tower": "linear"}
+        made = vertical_problem(name, VerticalSettings(judge="validation", **sizes))
+        assert (len(made.y), len(made.test_y)) == (36, 4)
+    few = vertical_problem("digits", VerticalSettings(train_samples=100, test_samples=50))
+    assert (len(few.y), len(few.test_y)) == (100, 50)
+
+
+def test_the_evaluation_is_the_joint_model_on_test_samples():
+    problem = vertical_problem("breast_cancer", VerticalSettings(parties=4, embedding=5), dtype=torch.float64)
+    algorithm = CVFL(Config(rounds=3, batch_size=20, lr=0.5), problem)
+    rounds = run(Rounds(algorithm, problem.federation(), 3, seeds=[0, 1], evaluate=problem.evaluation(chunk=7)))
+    for slot in range(2):
+        h = []
+        for word, part in problem.test_parts.items():
+            for m, x in enumerate(part):
+                own = {k: v[slot, m] for k, v in rounds.clients[word]["theta"].items()}
+                h.append(functional_call(problem.towers[word].module, own, (x,)))
+        theta0 = {k: v[slot] for k, v in rounds.server["theta0"].items()}
+        logits = torch.cat(h, 1) @ theta0["0.weight"].T + theta0["0.bias"]
+        found = {name: values[slot] for name, values in rounds.history[-1].metrics.items()}
+        assert found["accuracy"] == (logits.argmax(1) == problem.test_y).double().mean()
+        assert abs(found["loss"] - torch.nn.functional.cross_entropy(logits, problem.test_y)) < 1e-12
+        assert abs(found["f1"] - f1(logits.argmax(1), problem.test_y)) < 1e-12
+
+
+def test_the_squared_loss_is_half_the_distance_to_the_label():
+    z, y = normal((5, 3), stream(0, "z")), torch.tensor([0, 2, 1, 1, 0])
+    target = torch.nn.functional.one_hot(y, 3).double()
+    assert abs(batch_loss("squared")(z, y) - sum((z[i] - target[i]).norm() ** 2 / 2 for i in range(5)) / 5) < 1e-14
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"parties": 0}, "parties"), ({"embedding": 1.5}, "embedding"), ({"tower": "x"}, "tower"),
+        ({"activation": "relu"}, "activation"), ({"fusion": None}, "fusion"), ({"loss": "hinge"}, "loss"),
+        ({"train_samples": -1}, "train_samples"), ({"judge": ""}, "judge"), ({"evaluate_every": -2}, "evaluate_every"),
+    ],
+)  # fmt: skip
+def test_settings_that_make_no_sense_are_refused_by_name(changes, word):
+    with pytest.raises((TypeError, ValueError), match=word):
+        VerticalSettings(**changes)
+
+
+def test_problems_that_do_not_fit_say_why():
+    with pytest.raises(ValueError, match="problem"):
+        vertical_problem("imagenet")
+    with pytest.raises(TypeError, match="settings"):
+        vertical_problem("digits", {"parties": 4})
+    with pytest.raises(ValueError, match="embedding"):
+        vertical_problem("digits", VerticalSettings(fusion="logits"))
+    with pytest.raises(ValueError, match="num_parties"):
+        vertical_problem("digits", VerticalSettings(parties=9))
+    with pytest.raises(ValueError, match="train_samples"):
+        vertical_problem("digits", VerticalSettings(train_samples=10_000))
+    assert all(isinstance(words, str) and words for words in PROBLEMS.values())

@@ -1,0 +1,551 @@
+"""FedSC against a plain loop, its reductions, its books, and what it refuses."""
+
+import sys
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedbook.experiment import plan
+from fedbook.federation.local import epochs
+from fedbook.federation.loop import Rounds, run
+from fedbook.federation.population import Federation
+from fedbook.federation.tree import tree_map
+from fedbook.learning.contrast import bank_objective, norm_clip
+from fedbook.learning.pretraining import PretrainingSettings, pretraining_problem
+from fedbook.papers.description import own_settings
+from fedbook.papers.fedsc import METHODS, PAPER, Config, FedSC, run_on
+from fedbook.papers.fedsc.matrix_privacy import matrix_epsilon
+from fedbook.partition import Partition
+from fedbook.randomness import stream
+
+TINY = PretrainingSettings(
+    partition="classes", clients=5, classes_per_client=2, train_samples=120, test_samples=60, bank=6, width=6,
+    projector="linear",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return pretraining_problem("digits", TINY, (0, 1), dtype=torch.float64)
+
+
+def start(problem, seeds=(0, 1), shares=True, name="fedsc", federation=None, observe=None, how=None, **changes):
+    defaults = {"rounds": 4, "batch_size": 10, "local_epochs": 2, "lr": 0.05, "share_from": 0}
+    config = Config(**(defaults | changes))
+    algorithm = FedSC(config, problem.encoder, problem.views, name, shares=shares)
+    federation = federation or problem.federation()
+    return run_once(algorithm, federation, config, seeds, observe, how)
+
+
+def run_once(algorithm, federation, config, seeds, observe=None, how=None, **more):
+    return run(Rounds(algorithm, federation, config.rounds, seeds=seeds, observe=observe, how=how, **more))
+
+
+def far(a, b):
+    """The largest difference of two sets of parameters."""
+    return max(float((a[name] - b[name]).abs().max()) for name in a)
+
+
+def one(rounds, slot=0):
+    return tree_map(lambda x: x[slot], rounds.server["theta"])
+
+
+# --- Algorithm 1, literally
+
+
+def plain_fedsc(problem, config, seed, cohorts):
+    """Algorithm 1 with loops over clients, batches and samples; the random numbers are those of the package."""
+    part, bank, K = problem.partitions[0 if seed == 0 else 1], problem.bank, problem.views.bank
+    rows = [part.table[j, : part.sizes[j]] for j in range(part.num_clients)]
+    q = part.sizes.double() / part.sizes.sum()
+    theta = problem.encoder.init(stream(seed, "init"), torch.float64)
+    tables, aggregate = {}, None
+    for t in range(config.rounds):
+        trainers = cohorts[t]
+        shared = t >= config.share_from
+        if config.shares(t):
+            senders = range(part.num_clients) if t == config.share_from else trainers
+            for j in senders:  # Algorithm 2
+                choice = stream(seed, "matrix views", t, j).integers(0, K, (1, len(rows[j]), config.matrix_views))
+                S = torch.zeros(problem.encoder.width, problem.encoder.width, dtype=torch.float64)
+                for i, row in enumerate(rows[j]):
+                    for v in range(config.matrix_views):
+                        z = problem.encoder.apply(theta, bank[row, choice[0, i, v]][None])[0]
+                        z = z * min(1.0, float(np.sqrt(config.mu) / z.norm()))
+                        S = S + torch.outer(z, z) / (len(rows[j]) * config.matrix_views)
+                if config.sigma:
+                    N = torch.from_numpy(stream(seed, "matrix noise", t, j).standard_normal(S.shape))
+                    S = S + config.sigma * N
+                    S = (S + S.T) / 2 if config.noise == "symmetric" else S
+                tables[j] = S.detach()
+            aggregate = sum(q[j] * tables[j] for j in range(part.num_clients))
+        trained = {}
+        for j in trainers:
+            alpha = 1.0
+            if shared:
+                others = sum(q[i] * tables[i] for i in range(part.num_clients) if i != j) / (1 - q[j])
+                line20 = (aggregate - q[j] * tables[j]) / (1 - q[j])
+                assert float((others - line20).abs().max()) < 1e-12
+                falling = 1 - (1 - config.coefficient_end) * t / (config.rounds - 1)
+                alpha = float(q[j]) if config.coefficient == "q" else falling
+            w = {name: p.clone().requires_grad_() for name, p in theta.items()}
+            optimiser = torch.optim.SGD(w.values(), config.rate(t), config.momentum, weight_decay=config.weight_decay)
+            data = problem.federation().groups["all"].rows(torch.tensor([seed]), torch.tensor([j]))
+            batches = epochs(data, [stream(seed, "batches", t, j)], config.local_epochs, config.batch_size)
+            choice = stream(seed, "views", t, j).integers(0, K, (*batches.index[:, 0].shape, 2 * config.pairs))
+            for e in range(len(batches.index)):
+                real = batches.real[e, 0]
+                index, views = batches.index[e, 0][real], torch.from_numpy(choice[e])[real]
+                B, V = len(index), config.pairs
+                plus, R = 0.0, 0.0
+                z = [
+                    [problem.encoder.apply(w, bank[i, v][None])[0] for v in row]
+                    for i, row in zip(index, views, strict=True)
+                ]
+                z = [[x * torch.clamp(np.sqrt(config.mu) / x.norm(), max=1.0) for x in row] for row in z]
+                for b in range(B):
+                    for v in range(V):
+                        plus = plus + (torch.outer(z[b][v], z[b][v + V]) + torch.outer(z[b][v + V], z[b][v])) / (
+                            2 * B * V
+                        )
+                    for v in range(2 * V):
+                        R = R + torch.outer(z[b][v], z[b][v]) / (2 * B * V)
+                loss = -torch.trace(plus) + alpha / 2 * (R * R).sum()
+                if alpha < 1:
+                    loss = loss + (1 - alpha) * torch.trace(R @ others)
+                optimiser.zero_grad()
+                loss.backward()
+                norm = torch.cat([p.grad.flatten() for p in w.values()]).norm()
+                for p in w.values():
+                    p.grad.mul_(min(1.0, config.max_norm / float(norm)))
+                optimiser.step()
+            trained[j] = {name: p.detach() for name, p in w.items()}
+        total = sum(float(q[j]) for j in trainers)
+        theta = {name: sum(float(q[j]) / total * trained[j][name] for j in trainers) for name in theta}
+    return theta
+
+
+@pytest.mark.parametrize("changes", [
+    {}, {"coefficient": "q", "lr": 0.02}, {"cohort": 2, "sigma": 0.05}, {"sigma": 0.05, "noise": "paper", "pairs": 2},
+    {"share_from": 1, "share_every": 2, "cohort": 3},
+])  # fmt: skip
+def test_algorithm_1_is_a_plain_loop(problem, changes):
+    seen = []
+
+    def watch(exchange, _):
+        if exchange.name == "train":
+            seen.append(exchange.cohort)
+
+    rounds = start(problem, rounds=3, local_epochs=1, batch_size=7, observe=watch, **changes)
+    for slot, seed in enumerate((0, 1)):
+        config = rounds.algorithm.config
+        expected = plain_fedsc(problem, config, seed, [cohort.members(slot).tolist() for cohort in seen])
+        assert far(one(rounds, slot), expected) < 1e-10
+
+
+# --- reductions
+
+
+def whole(problem, **changes):
+    """Full batch, one step, the whole bank in order: nothing is random but the start.
+
+    The step size is a stable one: at 0.05 descent is not, and rounding grows tenfold every other round.
+    """
+    still = {
+        "batch_size": 0, "local_epochs": 1, "pairs": problem.views.bank // 2, "matrix_views": problem.views.bank,
+        "momentum": 0.0, "weight_decay": 0.0, "max_norm": 0.0, "lr_schedule": "constant", "rounds": 50, "lr": 0.02,
+    }  # fmt: skip
+    return still | changes
+
+
+def test_full_batches_and_one_step_are_centralised_descent(problem):
+    pooled = start(problem, shares=False, federation=problem.federation(pooled=True), **whole(problem))
+    aligned = start(problem, **whole(problem, coefficient="q"))
+    assert far(aligned.server["theta"], pooled.server["theta"]) < 1e-12
+    moved = problem.encoder.init(stream(0, "init"), torch.float64)
+    assert far(one(aligned), moved) > 1e-2
+    for broken in (
+        {"average": "paper"},  # sizes are unequal
+        {"coefficient": "one"},
+        {"share_every": 2},  # the matrix of the round before
+        {"coefficient_end": 0.5, "coefficient": "schedule"},
+    ):
+        other = start(problem, **whole(problem, **({"coefficient": "q"} | broken)))
+        assert far(other.server["theta"], pooled.server["theta"]) > 1e-6, broken
+
+
+def test_the_sizes_are_unequal(problem):
+    assert len(problem.partitions[0].sizes.unique()) > 1
+
+
+def test_alpha_one_is_fedavg_bit_for_bit(problem):
+    for changes in ({}, {"cohort": 2}, {"sigma": 0.3}):
+        sharing = start(problem, coefficient="one", **changes)
+        plain = start(problem, shares=False, name="fedavg-sc", **changes)
+        assert all(torch.equal(sharing.server["theta"][n], plain.server["theta"][n]) for n in plain.server["theta"])
+
+
+def test_one_client_is_centralised_training(problem):
+    """q = 1: nobody else is there, whatever alpha says."""
+    pooled = problem.federation(pooled=True)
+    alone = start(problem, federation=pooled, coefficient="q")
+    plain = start(problem, shares=False, federation=pooled)
+    assert far(alone.server["theta"], plain.server["theta"]) == 0
+    assert far(start(problem, federation=pooled).server["theta"], plain.server["theta"]) == 0
+
+
+def test_identical_clients_agree_with_fedavg(problem):
+    """Without differences there is no gap: the aligned gradient is FedAvg's, and everybody's."""
+    same = Partition.from_lists([list(range(30))] * 4)
+    federation = Federation({"bank": problem.bank}, same)
+    fedsc = start(problem, federation=federation, **whole(problem, coefficient="q"))
+    fedavg = start(problem, federation=federation, shares=False, **whole(problem))
+    assert far(fedsc.server["theta"], fedavg.server["theta"]) < 1e-12
+    z = problem.encoder.apply(one(fedsc), problem.bank[:30].flatten(0, 1)).unflatten(0, (30, -1)).repeat(4, 1, 1)
+    assert abs(float(bank_objective(z, torch.arange(4).repeat_interleave(30), 4).gap)) < 1e-14
+
+
+def test_a_client_with_one_sample(problem):
+    federation = Federation({"bank": problem.bank}, Partition.from_lists([[0], [1, 2, 3], [4, 5]]))
+    rounds = start(problem, federation=federation)
+    assert all(bool(x.isfinite().all()) for x in rounds.server["theta"].values())
+
+
+# --- the books
+
+
+def test_matrices_of_absent_clients_stay_and_the_mean_is_theirs(problem):
+    uploads = []
+
+    def watch(exchange, up):
+        if exchange.name == "matrices":
+            uploads.append([dict(up.rows("matrix", slot)) for slot in range(2)])
+
+    rounds = start(problem, rounds=6, cohort=2, sigma=0.1, observe=watch)
+    for slot in range(2):
+        last, count = {}, torch.zeros(5, dtype=torch.long)
+        for up in uploads:
+            last |= up[slot]
+            count[list(up[slot])] += 1
+        assert sorted(uploads[0][slot]) == [0, 1, 2, 3, 4] and all(len(up[slot]) == 2 for up in uploads[1:])
+        table = rounds.server["table"][slot]
+        assert all(torch.equal(table[j], last[j]) for j in last)
+        mean = torch.einsum("k,kab->ab", rounds.server["q"][slot], table)
+        assert float((rounds.server["matrix"][slot] - mean).abs().max()) < 1e-14
+        assert torch.equal(rounds.server["uploads"][slot], count)
+        assert torch.equal(rounds.clients["all"]["matrix"][slot], table)
+
+
+def test_line_14_read_literally_keeps_the_last_upload_alone(problem):
+    """Line 9, the first round, is a full sum in either reading."""
+    tables = []
+
+    def watch(exchange, up):
+        if exchange.name == "matrices":
+            tables.append(up["matrix"].clone())
+
+    literal = start(problem, rounds=2, server_sum="paper", observe=watch).server
+    whole_sum = start(problem, rounds=2).server
+    old = torch.einsum("sk,skab->sab", literal["q"], tables[0])
+    last = literal["q"][:, -1, None, None] * (tables[1][:, -1] - tables[0][:, -1])
+    assert float((literal["matrix"] - old - last).abs().max()) < 1e-12
+    assert float((literal["matrix"] - whole_sum["matrix"]).abs().max()) > 1e-3
+
+
+def test_a_client_never_meets_its_own_noise(problem):
+    """The others' matrix does not change with a client's own upload."""
+    algorithm = FedSC(Config(sigma=1.0), problem.encoder, problem.views)
+    rng = stream(0, "own noise")
+    q = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
+    table = torch.from_numpy(rng.standard_normal((3, 6, 6)))
+
+    def others(table):
+        class Some:
+            inbox = {"matrix": torch.einsum("k,kab->ab", q, table).expand(3, 6, 6)}
+            state = {"matrix": table, "q": q}
+            t = 3
+
+        return algorithm.beside(Some)["others"]
+
+    changed = table.clone()
+    changed[1] += 100
+    assert torch.allclose(others(table)[1], others(changed)[1], atol=1e-12)
+    assert torch.allclose(others(table)[1], (0.2 * table[0] + 0.5 * table[2]) / 0.7, atol=1e-12)
+    assert not torch.allclose(others(table)[0], others(changed)[0], atol=1.0)
+
+
+def test_bytes_are_encoders_and_triangles(problem):
+    encoder = 8 * problem.encoder.size
+    triangle, full = 8 * 6 * 7 // 2, 8 * 36
+    rounds = start(problem, rounds=3, cohort=2, seeds=(0, 1))
+    first, later = rounds.history[0], rounds.history[1]
+    assert first.bytes_up == [2 * encoder + 5 * triangle] * 2 and later.bytes_up == [2 * (encoder + triangle)] * 2
+    assert first.bytes_down == [5 * encoder + 2 * triangle] * 2 and later.bytes_down == [2 * (encoder + triangle)] * 2
+    noisy = start(problem, rounds=2, sigma=0.1, noise="paper").history[1]
+    assert noisy.bytes_up == [5 * (encoder + full)] * 2
+    plain = start(problem, rounds=2, shares=False).history[1]
+    assert plain.bytes_up == plain.bytes_down == [5 * encoder] * 2
+
+
+def test_every_clients_own_count_and_size_is_accounted(problem):
+    rounds = start(problem, rounds=6, cohort=2, sigma=0.2, delta=1e-3)
+    for slot in range(2):
+        sizes, counts = problem.partitions[slot].sizes.tolist(), rounds.server["uploads"][slot].tolist()
+        worst = max(matrix_epsilon(0.2, 4.0, n, T, 1e-3) for n, T in zip(sizes, counts, strict=True))
+        report = rounds.privacy[slot].report(1e-3)
+        assert report["epsilon_of_releases"] == pytest.approx(worst, rel=1e-9)
+        assert report["epsilon"] is None and any("encoders" in what for what in report["in_clear"])
+    assert run_on(problem, "fedsc", settings(), (0, 1)).privacy[0].report(1e-3)["epsilon"] is None
+
+
+def test_a_budget_gives_the_noise_that_the_smallest_client_needs():
+    """Each federation its own: what a run costs must not depend on the seeds beside it."""
+    uneven = replace(TINY, partition="dirichlet", alpha=1.0, train_samples=200)
+    images = pretraining_problem("digits", uneven, (0, 1), dtype=torch.float64)
+    smallest = [int(p.sizes.min()) for p in images.partitions]
+    assert smallest[0] != smallest[1]
+    rounds = run_on(images, "fedsc", settings(epsilon=8.0, rounds=5, share_from=1, share_every=2), (0, 1))
+    assert rounds.algorithm.config.sharing_rounds == 2
+    run(rounds)
+    for slot, (seed, n) in enumerate(zip((0, 1), smallest, strict=True)):
+        assert matrix_epsilon(rounds.algorithm.sigma[seed], 4.0, n, 2, 1e-2) == pytest.approx(8.0, rel=1e-6)
+        assert rounds.privacy[slot].report(1e-2)["epsilon_of_releases"] == pytest.approx(8.0, rel=1e-6)
+    part = Federation({"bank": images.bank}, images.partitions[1])
+    config = own_settings(Config, settings(epsilon=8.0, rounds=5, share_from=1, share_every=2))
+    alone = run_once(FedSC(config, images.encoder, images.views), part, config, (1,))
+    assert far(one(alone), one(rounds, 1)) < 1e-12
+    paper = replace(config, accountant="paper").noise_for(smallest[0])
+    assert matrix_epsilon(paper, 4.0, smallest[0], 2, 1e-2, accountant="paper") == pytest.approx(8.0, rel=1e-6)
+    assert paper != rounds.algorithm.sigma[0]
+
+
+def test_sharing_rounds_of_table_6():
+    """Counted from 0 here: t > 100, t > 150, and t > 100 and even."""
+    for share_from, share_every, count in ((100, 1, 100), (150, 1, 50), (101, 2, 50)):
+        config = Config(rounds=200, share_from=share_from, share_every=share_every)
+        assert sum(config.shares(t) for t in range(200)) == config.sharing_rounds == count
+    paper = [t for t in range(1, 201) if t > 100 and t % 2 == 0]
+    assert [t + 1 for t in range(200) if Config(share_from=101, share_every=2).shares(t)] == paper
+
+
+def test_without_an_upload_nothing_is_said_of_matrices(problem):
+    report = start(problem, rounds=2, share_from=2).privacy[0].report(1e-2)
+    assert not any("matri" in what for what in report["in_clear"]) and report["epsilon"] is None
+    pooled = run_on(problem, "centralized-sc", settings(), (0, 1)).privacy[0].report(1e-2)
+    assert any("one place" in what for what in pooled["in_clear"])
+
+
+def test_the_trace_says_how_many_views_were_clipped(problem):
+    rounds = start(problem, rounds=1, mu=2.0, clip_in_loss=False)
+    theta = problem.encoder.init(stream(0, "init"), torch.float64)
+    shares = []
+    for j in range(5):
+        own = problem.partitions[0].table[j, : problem.partitions[0].sizes[j]]
+        choice = torch.from_numpy(stream(0, "matrix views", 0, j).integers(0, 6, (1, len(own), 5)))[0]
+        z = problem.encoder.apply(theta, problem.bank[own[:, None], choice].flatten(0, 1))
+        shares.append(float((z.square().sum(1) > 2.0).double().mean()))
+    assert 0 < np.mean(shares) < 1 and rounds.history[0].trace["clipped"][0] == pytest.approx(np.mean(shares))
+
+
+def test_a_run_that_diverges_ends(problem):
+    for method, changes in (("fedsc", {}), ("fedavg-sc", {}), ("local-sc", {}), ("fedca", {}), ("fedavg-byol", {})):
+        wild = settings(lr=1e30, max_norm=0.0, clip_in_loss=False, mu=4.0, rounds=3, **changes)
+        rounds = run(run_on(problem, method, wild, (0, 1)))
+        assert rounds.diverged or not np.isfinite(np.array(rounds.history[-1].metrics["knn"], dtype=float)).all(), (
+            method
+        )
+
+
+def test_one_odd_representation_ends_no_run_whose_matrices_are_private(problem, monkeypatch):
+    plain = FedSC.represent
+
+    def odd(self, theta, x, how):
+        z = plain(self, theta, x, how).clone()
+        z[0, 0] = torch.tensor([float("inf"), *[0.0] * (z.shape[-1] - 1)])
+        return z
+
+    monkeypatch.setattr(FedSC, "represent", odd)
+    assert start(problem, rounds=1, share_from=0, lr=0.0).diverged
+    rounds = start(problem, rounds=1, share_from=0, lr=0.0, sigma=0.1)
+    assert not rounds.diverged and bool(rounds.server["matrix"].isfinite().all())
+
+
+def test_a_checkpoint_of_another_width_is_refused(problem, tmp_path):
+    from fedbook.federation.checkpoint import CheckpointError
+
+    other = pretraining_problem("digits", replace(TINY, width=9), (0, 1), dtype=torch.float64)
+    run(run_on(problem, "fedsc", settings(rounds=1), (0, 1), path=tmp_path / "a.pt"))
+    with pytest.raises(CheckpointError):
+        run_on(other, "fedsc", settings(rounds=1), (0, 1), path=tmp_path / "a.pt", resume=True)
+
+
+# --- how it is computed must not matter
+
+
+def test_loop_batch_seeds_and_replay(problem):
+    changes = {"cohort": 3, "sigma": 0.1}
+    both = start(problem, **changes)
+    assert far(start(problem, how="loop", **changes).server["theta"], both.server["theta"]) < 1e-12
+    for slot, seed in enumerate((0, 1)):
+        part = problem.partitions[slot]
+        alone = start(problem, seeds=(seed,), federation=Federation({"bank": problem.bank}, part), **changes)
+        assert far(one(alone), one(both, slot)) < 1e-12
+    again = start(problem, **changes)
+    assert far(again.server["theta"], both.server["theta"]) == 0
+
+
+def test_algorithm_2_does_not_depend_on_its_chunks(problem, monkeypatch):
+    module = sys.modules[FedSC.__module__]  # the package has a function of that name
+
+    changes = whole(problem, coefficient="q", rounds=3)
+    at_once = start(problem, **changes)
+    monkeypatch.setattr(module, "SAMPLES", 7)
+    assert far(start(problem, **changes).server["theta"], at_once.server["theta"]) < 1e-12
+    config = Config(rounds=2, batch_size=10, local_epochs=1)  # in blocks, with random views: batched or one by one
+    chunks = [
+        run(Rounds(FedSC(config, problem.encoder, problem.views), problem.federation(), 2, seeds=(0, 1), chunk=c))
+        for c in (1, 3, 50)
+    ]
+    assert max(far(c.server["theta"], chunks[0].server["theta"]) for c in chunks) < 1e-12
+
+
+def test_resume_is_bit_for_bit(problem, tmp_path):
+    def make(path=None, resume=False):
+        config = Config(rounds=5, batch_size=10, local_epochs=1, cohort=2, sigma=0.1)
+        algorithm = FedSC(config, problem.encoder, problem.views)
+        return Rounds(algorithm, problem.federation(), 5, seeds=(0, 1), path=path, resume=resume)
+
+    straight = run(make())
+    half = make(tmp_path / "half.pt")
+    for record in half:
+        if record.t == 2:
+            break
+    resumed = run(make(tmp_path / "half.pt", resume=True))
+    assert far(resumed.server["theta"], straight.server["theta"]) == 0
+    assert torch.equal(resumed.server["table"], straight.server["table"])
+
+
+@pytest.mark.parametrize("batch_size", [10, 0])
+def test_fresh_views_do_not_depend_on_who_trains_beside(batch_size):
+    images = pretraining_problem("digits", replace(TINY, bank=0, train_samples=60), (0, 1), dtype=torch.float64)
+    changes = {"rounds": 2, "batch_size": batch_size, "cohort": 3}
+    both = start(images, **changes)
+    assert far(start(images, how="loop", **changes).server["theta"], both.server["theta"]) < 1e-10
+    for slot, seed in enumerate((0, 1)):
+        federation = Federation({"x": images.x}, images.partitions[slot])
+        alone = start(images, seeds=(seed,), federation=federation, **changes)
+        assert far(one(alone), one(both, slot)) < 1e-10
+
+
+@pytest.mark.parametrize("how", ["vmap", "loop"])
+@pytest.mark.parametrize("method", ["fedsc", "fedavg-byol", "fedx", "fedca"])
+def test_mixed_precision_keeps_parameters_and_matrices_whole(method, how):
+    images = pretraining_problem("digits", TINY, (0,))
+    mixed, full = (
+        run(run_on(images, method, settings(precision=word, rounds=1, evaluate_every=9), (0,), how=how))
+        for word in ("mixed", "full")
+    )
+    assert all(p.dtype == torch.float32 for p in mixed.server["theta"].values())
+    distance = far(mixed.server["theta"], full.server["theta"])
+    assert 0 < distance < 0.02
+    if method == "fedsc":
+        assert mixed.server["table"].dtype == torch.float32 and mixed.server["matrix"].dtype == torch.float64
+        gap = (mixed.server["table"] - full.server["table"]).abs().max() / full.server["table"].abs().max()
+        assert 0 < float(gap) < 0.05
+
+
+# --- all methods, metrics, refusals
+
+
+def settings(**changes):
+    return PAPER.defaults() | {"rounds": 2, "batch_size": 20, "local_epochs": 1, "evaluate_every": 1} | changes
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_runs_and_is_judged(problem, method):
+    rounds = run(run_on(problem, method, settings(), (0, 1)))
+    metrics = rounds.history[-1].metrics
+    assert {"knn", "probe", "loss", "probe_few"} <= set(metrics)
+    assert all(0.1 < v <= 1 for v in metrics["knn"] + metrics["probe"])
+    spectral = method in ("fedsc", "fedavg-sc", "centralized-sc", "local-sc", "random-encoder")
+    assert all((v is not None) == spectral for v in metrics["loss"])
+    report = rounds.privacy[0].report(1e-2)
+    quiet = method in ("local-sc", "random-encoder", "raw-pixels")
+    assert report["epsilon"] == (0.0 if quiet else None)
+
+
+def test_the_judged_loss_is_that_of_the_bank(problem):
+    theta = problem.encoder.init(stream(3, "init"), torch.float64)
+    found = problem.objective(theta, 1, 2.0, gradient=True)
+    bank, part = problem.bank, problem.partitions[1]
+    z = norm_clip(problem.encoder.apply(theta, bank.flatten(0, 1)), 2.0).unflatten(0, bank.shape[:2])
+    R = torch.einsum("nka,nkb->ab", z, z) / z.shape[0] / z.shape[1]
+    loss = 0.5 * (R * R).sum() - z.mean(1).square().sum(1).mean()
+    own = 0.0
+    for j in range(part.num_clients):
+        mine = z[part.table[j, : part.sizes[j]]]
+        Rj = torch.einsum("nka,nkb->ab", mine, mine) / mine.shape[0] / mine.shape[1]
+        own += len(mine) / len(z) * float(0.5 * (Rj * Rj).sum() - mine.mean(1).square().sum(1).mean())
+    assert found["loss"] == pytest.approx(float(loss), abs=1e-12)
+    assert found["gap"] == pytest.approx(own - float(loss), abs=1e-12)
+    leaves = {name: p.clone().requires_grad_() for name, p in theta.items()}
+    z = problem.encoder.apply(leaves, bank.flatten(0, 1))
+    z = (z * (2**0.5 / z.norm(dim=1, keepdim=True)).clamp(max=1)).unflatten(0, bank.shape[:2])
+    R = torch.einsum("nka,nkb->ab", z, z) / z.shape[0] / z.shape[1]
+    (0.5 * (R * R).sum() - z.mean(1).square().sum(1).mean()).backward()
+    assert found["gradient"] == pytest.approx(sum(float(p.grad.square().sum()) for p in leaves.values()), rel=1e-9)
+
+
+def test_the_schedule_of_alpha():
+    config, q = Config(rounds=5, share_from=1), torch.tensor([0.1, 1.0])
+    assert torch.allclose(torch.stack([config.alpha(t, q) for t in range(5)])[:, 0],
+                          torch.tensor([1.0, 0.8, 0.6, 0.4, 0.2]))  # fmt: skip
+    assert [float(config.alpha(t, q)[1]) for t in range(5)] == [1.0] * 5
+    assert torch.equal(replace(config, coefficient="q").alpha(2, q), q)
+    assert float(replace(config, coefficient="q").alpha(0, q)[0]) == 1.0  # no matrix yet
+
+
+@pytest.mark.parametrize("name, value", [
+    ("mu", 0.0), ("mu", -1.0), ("mu", float("nan")), ("coefficient", "beta"), ("coefficient_end", 0.0), ("sigma", -0.1),
+    ("matrix_views", 0), ("share_every", 0), ("delta", 0.0), ("adjacency", "add_remove"), ("noise", "none"),
+    ("pairs", 0), ("lr", -1), ("momentum", 1.0), ("cohort", -1), ("rounds", 2.5), ("average", "q"), ("epsilon", "x"),
+])  # fmt: skip
+def test_bad_settings_are_refused(name, value):
+    with pytest.raises((TypeError, ValueError), match=name):
+        Config(**{name: value})
+
+
+def test_noise_without_a_bound_is_refused():
+    with pytest.raises(ValueError, match="mu"):
+        Config(mu=float("inf"), sigma=0.1)
+
+
+def test_a_cohort_larger_than_the_federation_is_refused(problem):
+    with pytest.raises(ValueError, match="cohort"):
+        start(problem, cohort=6)
+
+
+def test_settings_of_all_files_have_one_meaning():
+    """One table holds the settings of all methods: a name that two of them use has one default."""
+    for kind in PAPER.settings:
+        for f in fields(kind):
+            assert PAPER.defaults()[f.name] == f.default, f.name
+
+
+@pytest.mark.parametrize("name, clients, classes", [("svhn", 5, 2), ("cifar10", 10, 1), ("cifar100", 20, 5)])
+def test_the_papers_profile_is_the_papers(name, clients, classes):
+    s = plan(PAPER, "fedsc", name, "paper").settings()
+    big = name != "cifar100"
+    assert (s["clients"], s["classes_per_client"], s["rounds"], s["local_epochs"]) == (clients, classes, 200, 5)
+    assert (s["width"], s["batch_size"], s["pairs"], s["matrix_views"]) == (512, 512 if big else 256, 2, 5)
+    assert s["model"] == ("fixup_resnet20_x8" if big else "fixup_resnet50") and s["bank"] == 0
+    assert (s["coefficient"], s["coefficient_end"], s["mu"]) == ("schedule", 0.2, {5: 2.0, 10: 4.0, 20: 5.0}[clients])
+
+
+def test_the_command_lines_plan_runs():
+    chosen = plan(PAPER, "fedsc", "digits", "quick", {"rounds": "2", "train_samples": "200", "test_samples": "50"})
+    rounds = run(chosen.rounds())
+    assert rounds.history[-1].metrics["knn"][0] > 0.1
+    assert own_settings(PretrainingSettings, chosen.settings()).projector == "linear"

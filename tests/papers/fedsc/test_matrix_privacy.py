@@ -1,0 +1,257 @@
+"""What uploaded correlation matrices cost: the sensitivity by trial, the accountant against the paper's table."""
+
+import itertools
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+import torch
+from dp_accounting.pld import PLDAccountant
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedbook import privacy
+from fedbook.learning.contrast import correlation, norm_clip
+from fedbook.papers.fedsc.matrix_privacy import READINGS, matrix_epsilon, matrix_sensitivity, matrix_sigma
+from fedbook.randomness import normal, stream
+
+ADJACENCIES = ("replace_one", "zero_out", "add_remove")
+ROWS = {  # delta, sigma, mu, uploads, size; proposition 6.6, the same with sqrt(2) mu / n, exact, claimed
+    "SVHN 3": (1e-2, 0.0034, 2, 100, 10_000, 1.96, 2.87, 1.81, 3),
+    "SVHN 6": (1e-2, 0.0018, 2, 100, 10_000, 3.99, 6.00, 4.28, 6),
+    "SVHN 3, small delta": (1e-4, 0.0048, 2, 100, 10_000, 1.87, 2.70, 2.05, 3),
+    "SVHN 8": (1e-4, 0.0018, 2, 100, 10_000, 5.39, 7.98, 6.57, 8),
+    "CIFAR10 3": (1e-2, 0.01, 4, 50, 5_000, 1.88, 2.75, 1.72, 3),
+    "CIFAR10 6": (1e-2, 0.0052, 4, 50, 5_000, 3.89, 5.85, 4.16, 6),
+    "CIFAR10 3, small delta": (1e-4, 0.012, 4, 50, 5_000, 2.13, 3.08, 2.37, 3),
+    "CIFAR10 8": (1e-4, 0.0051, 4, 50, 5_000, 5.38, 7.96, 6.55, 8),
+    "CIFAR100 6": (1e-2, 0.013, 5, 50, 2_500, 3.89, 5.85, 4.16, 6),
+    "CIFAR100 12": (1e-2, 0.0075, 5, 50, 2_500, 7.50, 11.65, 9.05, 12),
+    "CIFAR100 3": (1e-4, 0.04, 5, 50, 2_500, 1.58, 2.27, 1.70, 3),
+    "CIFAR100 8": (1e-4, 0.013, 5, 50, 2_500, 5.26, 7.79, 6.40, 8),
+}
+
+
+# ------------------------------------------------------------------------------------------------------ sensitivity
+
+
+def upload(x, mu=1.5, encode=torch.tanh):
+    """The matrix without noise. Shapes: x [n, V, D]."""
+    return correlation(norm_clip(encode(x), mu))
+
+
+def moved(x, new, adjacency, **how):
+    """How far the matrix moves when the first sample is replaced by ``new``, emptied or removed."""
+    if adjacency == "replace_one":
+        other = upload(torch.cat([new[None], x[1:]]), **how)
+    elif adjacency == "zero_out":
+        other = upload(torch.cat([0 * x[:1], x[1:]]), **how)
+    else:
+        other = upload(x[1:], **how)
+    return float((upload(x, **how) - other).norm())
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_thousand_random_pairs_stay_below_the_bound(adjacency):
+    found = []
+    for trial in range(1000):
+        rng = stream(trial, "pairs")
+        n, views = int(rng.integers(2, 6)), int(rng.integers(1, 4))
+        width, scale = int(rng.integers(1, 6)), 10 ** rng.uniform(-1, 1)
+        x = scale * normal((n + 1, views, width), rng)
+        found.append(moved(x[1:], x[0], adjacency) / matrix_sensitivity(1.5, n, adjacency))
+    assert max(found) <= 1 + 1e-12
+    assert max(found) > 0.9 and min(found) < 0.2  # of all sizes: some pairs come near the bound
+
+
+def test_bounds_are_attained():
+    """Two orthogonal vectors of full norm; emptying one; a sample orthogonal to the others, which agree."""
+    x = torch.zeros(5, 3, 4, dtype=torch.float64)
+    x[0, :, 0], x[1:, :, 1] = 10, 10
+    new, how = x[1], {"encode": lambda x: x}
+    assert moved(x, new, "replace_one", **how) == pytest.approx(math.sqrt(2) * 1.5 / 5, rel=1e-14)
+    assert moved(x, new, "zero_out", **how) == pytest.approx(1.5 / 5, rel=1e-14)
+    assert moved(x, new, "add_remove", **how) == pytest.approx(math.sqrt(2) * 1.5 / 5, rel=1e-14)
+    for adjacency in ADJACENCIES:
+        assert moved(x, new, adjacency, **how) == pytest.approx(matrix_sensitivity(1.5, 5, adjacency), rel=1e-14)
+        assert moved(x, new, adjacency, mu=3.0, **how) > matrix_sensitivity(1.5, 5, adjacency)
+
+
+def test_statistics_of_the_batch_break_the_bound():
+    """With batch normalisation one far sample moves the representations of all the others."""
+
+    def normalised(x):
+        return torch.nn.functional.batch_norm(x.flatten(0, 1), None, None, training=True).reshape(x.shape)
+
+    rng = stream(0, "batch")
+    x = normal((50, 1, 4), rng) + torch.tensor([3.0, 0, 0, 0], dtype=torch.float64)
+    far = torch.full((1, 4), 1e3, dtype=torch.float64)
+    bound = matrix_sensitivity(4.0, 50)
+    assert moved(x, far, "replace_one", mu=4.0, encode=normalised) > 5 * bound
+    assert moved(x, far, "replace_one", mu=4.0, encode=torch.tanh) <= bound
+
+
+def test_trace_and_norm_are_at_most_mu():
+    for mu in (0.1, 1.0, 7.0):
+        matrix = upload(3 * normal((20, 2, 6), stream(0, "trace")), mu, lambda x: x)
+        assert float(matrix.norm()) <= float(matrix.trace()) <= mu * (1 + 1e-14)
+        assert float(torch.linalg.eigvalsh(matrix).min()) > -1e-15
+
+
+# ------------------------------------------------------------------------------------------------------- accountant
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
+def test_table_6_by_three_formulas(row):
+    delta, sigma, mu, uploads, size, proved, root_two, exact, claimed = row
+    given = sigma, mu, size, uploads, delta
+    assert matrix_epsilon(*given, accountant="paper") == pytest.approx(proved, abs=0.01)
+    assert matrix_epsilon(*given, accountant="rdp-classic") == pytest.approx(root_two, abs=0.01)
+    assert matrix_epsilon(*given) == pytest.approx(exact, abs=0.01)
+    twice = matrix_epsilon(sigma, mu, size, 2 * uploads, delta, accountant="paper")  # the other reading of sqrt(2)
+    assert twice == pytest.approx(root_two, abs=0.01)
+    assert (root_two <= claimed) == (row != ROWS["CIFAR10 3, small delta"])
+    printed = mu**2 * uploads / sigma**2
+    printed = printed / 2 + math.sqrt(2 * printed * math.log(1 / delta))
+    assert matrix_epsilon(*given, accountant="paper-printed") == pytest.approx(printed, rel=1e-12)
+
+
+def test_printed_proposition_gives_hundreds_of_thousands():
+    found = [
+        matrix_epsilon(sigma, mu, size, uploads, delta, accountant="paper-printed")
+        for delta, sigma, mu, uploads, size, *_ in ROWS.values()
+    ]
+    assert min(found) == pytest.approx(4.0e5, rel=0.05) and max(found) == pytest.approx(6.2e7, rel=0.05)
+
+
+@given(
+    sigma=st.floats(1e-3, 1.0),
+    mu=st.floats(0.1, 10),
+    size=st.integers(1, 10_000),
+    uploads=st.integers(1, 300),
+    delta=st.floats(-8, -1).map(lambda x: 10**x),
+    adjacency=st.sampled_from(ADJACENCIES),
+)
+def test_epsilon_at_the_best_order_and_monotone(sigma, mu, size, uploads, delta, adjacency):
+    given = {"sigma": sigma, "mu": mu, "size": size, "uploads": uploads, "delta": delta, "adjacency": adjacency}
+    width = mu / size * (1 if adjacency == "zero_out" else math.sqrt(2))
+    rho, log_inverse = uploads * (width / sigma) ** 2, math.log(1 / delta)
+    classic = matrix_epsilon(**given, accountant="rdp-classic")
+    best = 1 + math.sqrt(2 * log_inverse / rho)
+    assert classic == pytest.approx(rho / 2 * best + log_inverse / (best - 1), rel=1e-10)
+    orders = 1 + (best - 1) * np.geomspace(0.1, 10, 401)  # its middle is the best order
+    assert classic == pytest.approx(np.min(rho / 2 * orders + log_inverse / (orders - 1)), rel=1e-10)
+    assert classic == pytest.approx(rho / 2 + math.sqrt(2 * rho * log_inverse), rel=1e-12)
+    exact, improved = matrix_epsilon(**given), matrix_epsilon(**given, accountant="rdp")
+    assert exact <= improved * (1 + 1e-12) <= classic * (1 + 2e-12)
+    zero_out = matrix_epsilon(**{**given, "adjacency": "zero_out"}, accountant="rdp-classic")
+    assert matrix_epsilon(**given, accountant="paper") == zero_out <= classic
+    worse = {"sigma": sigma / 2, "mu": 2 * mu, "uploads": 2 * uploads, "delta": delta / 10}
+    for accountant in READINGS:
+        here = matrix_epsilon(**given, accountant=accountant)
+        for name, value in worse.items():
+            assert matrix_epsilon(**{**given, name: value}, accountant=accountant) >= here
+        larger = matrix_epsilon(**{**given, "size": 2 * size}, accountant=accountant)
+        assert larger == here if accountant == "paper-printed" else larger <= here
+    assert matrix_epsilon(**{**given, "uploads": 4 * uploads, "sigma": 2 * sigma}) == pytest.approx(exact, rel=1e-9)
+
+
+def test_exact_figure_agrees_with_dp_accounting():
+    for name in ("SVHN 6", "CIFAR10 8", "CIFAR100 3"):
+        delta, sigma, mu, uploads, size, *_ = ROWS[name]
+        accountant = PLDAccountant(value_discretization_interval=1e-3)
+        multiplier = sigma * size / (math.sqrt(2) * mu)
+        accountant.compose(dp_accounting.GaussianDpEvent(multiplier / math.sqrt(uploads)))
+        assert matrix_epsilon(sigma, mu, size, uploads, delta) == pytest.approx(accountant.get_epsilon(delta), abs=2e-3)
+
+
+@pytest.mark.parametrize("accountant", READINGS)
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-2), (3.0, 1e-4), (50.0, 1e-6)])
+def test_sigma_is_the_inverse_and_never_too_small(accountant, adjacency, epsilon, delta):
+    for mu, size, uploads in [(2.0, 10_000, 100), (4.0, 126, 60), (0.3, 1, 1)]:
+        given = mu, size, uploads, delta, adjacency, accountant
+        sigma = matrix_sigma(epsilon, *given)
+        assert matrix_epsilon(sigma, *given) <= epsilon < matrix_epsilon(sigma * (1 - 1e-7), *given)
+    if accountant == "paper":
+        log_inverse = math.log(1 / delta)
+        root = math.sqrt(2 * log_inverse + 2 * epsilon) - math.sqrt(2 * log_inverse)
+        assert matrix_sigma(epsilon, *given) == pytest.approx(mu / size * math.sqrt(uploads) / root, rel=1e-9)
+
+
+def test_digits_example_of_the_chapter():
+    """10 clients of 126 samples, mu = 4, 60 uploads, delta = 0.01: the noise that three targets need (closed form)."""
+    found = [matrix_sigma(epsilon, 4, 126, 60, 1e-2, accountant="rdp-classic") for epsilon in (50, 8, 3)]
+    assert found == pytest.approx([0.047, 0.175, 0.402], abs=1e-3)
+
+
+def test_ends_of_the_range():
+    for accountant, adjacency in itertools.product(READINGS, ADJACENCIES):
+        how = {"adjacency": adjacency, "accountant": accountant}
+        assert matrix_epsilon(0.0, 1.0, 10, 3, 1e-3, **how) == math.inf
+        assert matrix_epsilon(0.1, 1.0, 10, 0, 1e-3, **how) == matrix_epsilon(0.0, 1.0, 10, 0, 1e-3, **how) == 0
+        assert matrix_epsilon(0.1, math.inf, 10, 3, 1e-3, **how) == math.inf
+        assert matrix_sigma(1.0, 1.0, 10, 0, 1e-3, **how) == 0
+    assert matrix_sensitivity(math.inf, 3) == math.inf
+    assert matrix_sensitivity(2, 1) == math.sqrt(8) and matrix_sensitivity(2, 4, "zero_out") == 0.5
+
+
+def test_release_of_the_ledger_says_the_same():
+    """The general ledger, told the sensitivity, comes to the same epsilon."""
+    delta, sigma, mu, uploads, size, *_ = ROWS["CIFAR10 6"]
+    multiplier = sigma / matrix_sensitivity(mu, size)
+    assert matrix_epsilon(sigma, mu, size, uploads, delta) == privacy.gaussian_epsilon(multiplier, uploads, delta)
+
+
+# ------------------------------------------------------------------------------------------------------------- noise
+
+
+def test_symmetrising_halves_the_noise():
+    """Entries sigma^2; of the symmetric part sigma^2 on the diagonal and half of it off, H (H + 1) / 2 in all."""
+    sigma, width, count = 0.7, 5, 40_000
+    zeros = {"matrix": torch.zeros(count, width, width, dtype=torch.float64)}
+    noise = privacy.gaussian_noise(zeros, sigma, stream(0, "noise"))["matrix"]
+    symmetric = (noise + noise.mT) / 2
+    five = 5 * math.sqrt(2 / count)  # five standard errors of a variance, relative
+    torch.testing.assert_close(
+        noise.var(0), torch.full((width, width), sigma**2, dtype=torch.float64), rtol=five, atol=0
+    )
+    expected = sigma**2 * (0.5 + 0.5 * torch.eye(width, dtype=torch.float64))
+    torch.testing.assert_close(symmetric.var(0), expected, rtol=five, atol=0)
+    for drawn, entries in ((noise, width**2), (symmetric, width * (width + 1) / 2)):
+        squares = drawn.square().sum((1, 2))
+        error = float(squares.std()) / math.sqrt(count)
+        assert abs(float(squares.mean()) - entries * sigma**2) < 4 * error
+
+
+# ---------------------------------------------------------------------------------------------------- bad arguments
+
+NAN, INF = math.nan, math.inf
+MU, SIZE = [None, "x", 0.0, -1.0, NAN, True], [None, "x", 0, -1, 2.5, True, NAN]
+SHARED = {
+    "mu": MU,
+    "size": SIZE,
+    "uploads": [None, "x", -1, 2.5, True, NAN],
+    "delta": [None, "x", 0.0, 1.0, -1.0, NAN, INF],
+    "adjacency": [None, "replace", 3],
+    "accountant": [None, "renyi", 3],
+}
+GOOD = {"mu": 1.0, "size": 10, "uploads": 3, "delta": 1e-3}
+TABLE = {
+    matrix_sensitivity: ({"mu": 1.0, "size": 10}, {"mu": MU, "size": SIZE, "adjacency": SHARED["adjacency"]}),
+    matrix_epsilon: ({"sigma": 0.1, **GOOD}, {"sigma": [None, "x", -1.0, NAN, INF, True], **SHARED}),
+    matrix_sigma: (
+        {"epsilon": 1.0, **GOOD},
+        {**SHARED, "epsilon": [None, "x", 0.0, -1.0, NAN, INF, True], "mu": [*MU, INF]},
+    ),
+}
+CALLS = [(call, name, value) for call, (_, bad) in TABLE.items() for name, values in bad.items() for value in values]
+
+
+@pytest.mark.parametrize(("call", "name", "value"), CALLS, ids=lambda x: getattr(x, "__name__", None))
+def test_nonsense_is_refused_by_name(call, name, value):
+    good = TABLE[call][0]
+    call(**good)
+    with pytest.raises((TypeError, ValueError), match=f"^{name}"):
+        call(**{**good, name: value})

@@ -1,0 +1,288 @@
+"""How chapter 2's clients are judged: against scikit-learn, by hand, and where nothing can be judged."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.preprocessing import StandardScaler
+
+from fedbook.federation import tree_map
+from fedbook.learning.models import stack
+from fedbook.learning.online import online, without_predictor
+from fedbook.learning.probe import few_labels
+from fedbook.papers.hetero_ssfl.adam_probe import adam_probe
+from fedbook.papers.hetero_ssfl.evaluation import evaluation, mean_pair, pixels, scores
+from fedbook.papers.hetero_ssfl.problem import AlignedSettings, aligned_problem
+from fedbook.randomness import normal, stream
+
+SETTINGS = AlignedSettings(
+    train_samples=260, test_samples=90, clients=5, alignment_samples=30, width=9, model="mlp",
+    architectures="mlp,cnn_s:7", neighbours=5,
+)  # fmt: skip
+
+
+def problem(seeds=(0,), **changes):
+    return aligned_problem("digits", replace(SETTINGS, **changes), seeds, dtype=torch.float64)
+
+
+SMALL = problem()
+
+
+# --- scores
+
+
+def features(seed=0, spread=1.0):
+    """Features that tell classes apart, but not well; columns of very different sizes."""
+    centres = normal((10, 6), stream(seed, "centres"))
+    scale = torch.tensor([1.0, 10.0, 0.1, 1.0, 3.0, 1.0], dtype=torch.float64)
+    return tuple(
+        (centres[y] + spread * normal((len(y), 6), stream(seed, word))) * scale + 2
+        for word, y in (("train", SMALL.y), ("test", SMALL.test_y))
+    )
+
+
+def regression(train, y, test, answers, strength=1.0):
+    scaler = StandardScaler().fit(train)
+    fitted = LogisticRegression(C=strength, max_iter=10_000, tol=1e-10).fit(scaler.transform(train), y)
+    return float(fitted.score(scaler.transform(test), answers))
+
+
+@pytest.mark.parametrize("own", [[2, 5], [0, 3, 9]])
+def test_scores_are_scikit_learn_s(own):
+    train, test = features()
+    y, answers, n = SMALL.y, SMALL.test_y, len(SMALL.test_y)
+    found = scores(SMALL, train, test, [torch.tensor(own)])
+    assert list(found) == ["knn", "probe", "probe_few", "own_classes"] and set(scores(SMALL, train, test)) == set(
+        list(found)[:3]
+    )
+    near = KNeighborsClassifier(5, metric="cosine").fit(train, y)
+    assert found["knn"] == pytest.approx(near.score(test, answers), abs=1e-12)
+    # both minimise the same function, to a gradient of 1e-5 or less: at most one image near a border differs
+    one = 1.01 / n
+    assert found["probe"] == pytest.approx(regression(train, y, test, answers), abs=one)
+    draws = [few_labels(y, 5, seed=i) for i in range(3)]
+    few = [regression(train[rows], y[rows], test, answers) for rows in draws]
+    assert found["probe_few"] == pytest.approx(sum(few) / 3, abs=one) and len(set(few)) > 1
+    mine, judged = torch.isin(y, torch.tensor(own)), torch.isin(answers, torch.tensor(own))
+    strength = 2.0 if len(own) == 2 else 1.0  # for two classes scikit-learn has one weight vector
+    expected = regression(train[mine], y[mine], test[judged], answers[judged], strength)
+    assert found["own_classes"] == pytest.approx(expected, abs=1.01 / int(judged.sum()))
+    assert 0.3 < found["probe_few"] < found["probe"] < 1 and found["own_classes"] > found["probe"]
+
+
+def test_one_own_class_and_all_of_them():
+    train, test = features()
+    everything = scores(SMALL, train, test, [torch.arange(10)])
+    assert everything["own_classes"] == everything["probe"]
+    assert math.isnan(scores(SMALL, train, test, [torch.tensor([4])])["own_classes"])  # nothing to tell apart
+    one, other = torch.tensor([2, 5]), torch.tensor([0, 3, 9])
+    each = [scores(SMALL, train, test, [own])["own_classes"] for own in (one, other)]
+    several = scores(SMALL, train, test, [one, torch.tensor([4]), other])["own_classes"]
+    assert several == pytest.approx(sum(each) / 2, abs=1e-15) and each[0] != each[1]
+
+
+def test_the_paper_s_probe_is_adam_s():
+    paper, (train, test) = problem(probe="paper"), features()
+    own, answers = torch.tensor([0, 3, 9]), SMALL.test_y
+    found, exact = (scores(made, train, test, [own]) for made in (paper, SMALL))
+    assert found["probe"] == adam_probe(train, SMALL.y).accuracy(test, answers)
+    mine, judged = torch.isin(SMALL.y, own), torch.isin(answers, own)
+    assert found["own_classes"] == adam_probe(train[mine], SMALL.y[mine]).accuracy(test[judged], answers[judged])
+    assert (found["knn"], found["probe_few"]) == (exact["knn"], exact["probe_few"]) and found != exact
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e16])
+def test_features_that_are_not_finite_score_nan(bad):
+    train, test = features()
+    test[3, 2] = bad
+    for pair in ((train, test), (test, train)):
+        found = scores(SMALL, *pair, [torch.tensor([1, 2])])
+        assert len(found) == 4 and all(math.isnan(v) for v in found.values())
+
+
+def test_few_images_are_judged_evenly_over_the_classes():
+    made = problem(judged_samples=40, partition="iid")
+    assert len(made.seen) == 40 and torch.bincount(made.y[made.seen]).tolist() == [4] * 10
+    found = scores(made, *(x.flatten(1) for x in (made.x[made.seen], made.test_x)))
+    assert 0.3 < found["probe_few"] < 1  # four labels a class, as there are no five
+
+
+# --- the evaluation of a run
+
+
+def nets_of(made):
+    return {word: online(net, 8, directions="mean") for word, net in made.encoders.items()}
+
+
+def drawn(made, seeds=(0,), offset=0):
+    """Every client's parameters at the start, and the same as the clients' state of a run."""
+    nets = nets_of(made)
+
+    def initial(slot, client):
+        return nets[made.assigned[client]].init(stream(seeds[slot], "init", client=client + offset), torch.float64)
+
+    clients = {}
+    for word in made.encoders:
+        ids = [k for k, w in enumerate(made.assigned) if w == word]
+        theta = stack([stack([initial(slot, k) for k in ids]) for slot in range(len(seeds))])
+        clients[word] = {"theta": theta, "target": without_predictor(theta)}
+    return nets, initial, clients
+
+
+@pytest.fixture
+def cheap(monkeypatch):
+    """In place of accuracies numbers that depend on the same features and are made at once."""
+
+    monkeypatch.setattr("fedbook.papers.hetero_ssfl.evaluation.scores", numbers)
+
+
+def numbers(problem, train, test, own=()):
+    found = {"knn": float(train.mean()), "probe": float(test.square().mean()), "probe_few": float(test.std())}
+    return found | ({"own_classes": float(own[0].sum() + train[0, 0])} if own else {})
+
+
+def hsic_1(k, m):
+    """Song et al.'s estimator with loops' worth of sums."""
+    n, k, m = len(k), k - k.diag().diag(), m - m.diag().diag()
+    one = torch.ones(n, dtype=k.dtype)
+    first, second = (k @ m).trace(), (one @ k @ one) * (one @ m @ one) / ((n - 1) * (n - 2))
+    return (first + second - 2 / (n - 2) * (one @ k @ m @ one)) / (n * (n - 3))
+
+
+def pairwise(kernels):
+    found = [hsic_1(k, m) / (hsic_1(k, k) * hsic_1(m, m)).sqrt()
+             for i, k in enumerate(kernels) for m in kernels[:i]]  # fmt: skip
+    return float(sum(found) / len(found))
+
+
+def test_random_metrics_are_those_of_a_fresh_start():
+    small = problem(architectures="cnn_s:7", clients=2, partition="iid", train_samples=150)
+    nets, initial, clients = drawn(small)
+    evaluate = evaluation(small, nets, "predictor", initial)
+    fresh = {name: float(v[0]) for name, v in evaluate({}, clients).items()}
+    for name in ("knn", "probe", "probe_few", "own_classes"):
+        assert fresh[name] == fresh[f"random_{name}"]
+    _, _, others = drawn(small, offset=50)
+    later = {name: float(v[0]) for name, v in evaluate({}, others).items()}
+    random = [name for name in fresh if name.startswith("random_")]
+    assert len(random) == 6 and all(later[name] == fresh[name] for name in random)
+    assert any(later[name] != fresh[name] for name in ("knn", "probe", "probe_few"))
+
+
+@pytest.mark.parametrize("layer", ["predictor", "projector", "encoder"])
+def test_personal_metrics_by_hand(layer, cheap):
+    seeds = (0, 5)
+    made = problem(seeds=seeds)
+    nets, initial, clients = drawn(made, seeds)
+    clients = {  # also running statistics; and a target that is not the encoder
+        w: {part: tree_map(lambda p, d=d: p + d, state[part]) for part, d in (("theta", 0.05), ("target", 0.1))}
+        for w, state in clients.items()
+    }
+    found = evaluation(made, nets, layer, initial)({}, clients)
+    assert all(values.shape == (2,) and values.dtype == torch.float64 for values in found.values())
+    for slot in range(2):
+        each, clients_own, shown, losses = {}, {}, {"alignment": [], "alignment_test": []}, []
+        for word, net in nets.items():
+            for place, k in enumerate(k for k, w in enumerate(made.assigned) if w == word):
+                theta = tree_map(lambda p, s=slot, i=place: p[s, i], clients[word]["theta"])
+                target = tree_map(lambda p, s=slot, i=place: p[s, i], clients[word]["target"])
+                train, test = (net.encoder.features(theta, made.views.plain(x)) for x in (made.x, made.test_x))
+                each.setdefault(word, []).append(numbers(made, train, test, [made.own_classes(slot, k)]))
+                clients_own[k] = each[word][-1]
+                for name, x in (("alignment", made.alignment), ("alignment_test", made.test_x)):
+                    a = torch.cat([net.represent(theta, made.views.plain(row[None]), layer)[0] for row in x])
+                    shown[name].append(a @ a.T)
+                judged = made.views.make_bank(made.test_x, 2, "judged views")
+                value = net.objective({**theta, "target": target}, judged, torch.ones(90, dtype=torch.float64))[0]
+                losses.append(float(value))
+        rows = [row for some in each.values() for row in some]
+        for name in ("knn", "probe", "probe_few", "own_classes"):
+            assert float(found[name][slot]) == pytest.approx(sum(row[name] for row in rows) / 5, abs=1e-12)
+        for word, some in each.items():
+            for name in ("probe", "probe_few"):
+                mean = sum(row[name] for row in some) / len(some)
+                assert float(found[f"{name}_by_architecture/{word}"][slot]) == pytest.approx(mean, abs=1e-12)
+        for k, own in clients_own.items():
+            for name in ("probe", "probe_few"):
+                assert float(found[f"{name}_by_client/{k}"][slot]) == pytest.approx(own[name], abs=1e-12)
+        for name, kernels in shown.items():
+            assert float(found[name][slot]) == pytest.approx(pairwise(kernels), abs=1e-9)
+        assert float(found["self_loss"][slot]) == pytest.approx(sum(losses) / 5, abs=1e-10)
+        assert 1 <= float(found["rank"][slot]) <= 9
+    assert float((found["probe_few"][0] - found["probe_few"][1]).abs()) > 0
+
+
+def test_a_global_encoder_is_judged_once(cheap):
+    net = online(SMALL.model, 8)
+    theta = net.init(stream(0, "init"), torch.float64)
+    evaluate = evaluation(SMALL, {"all": net}, "predictor", lambda slot, client: theta)
+    found = {name: float(v[0]) for name, v in evaluate({"theta": stack([theta])}, {}).items()}
+    train, test = (net.encoder.features(theta, SMALL.views.plain(x)) for x in (SMALL.x, SMALL.test_x))
+    expected = numbers(SMALL, train, test, [SMALL.own_classes(0, 0)])
+    assert all(found[name] == found[f"random_{name}"] == value for name, value in expected.items())
+    assert found["alignment"] == found["alignment_test"] == 1.0
+    assert found["probe_few_by_architecture/mlp"] == expected["probe_few"] and found["self_loss"] > 0 < found["rank"]
+    supervised = evaluate({"theta": stack([without_predictor(theta)])}, {})  # without a predictor there is no such loss
+    assert "self_loss" not in supervised and float(supervised["probe"][0]) == expected["probe"]
+
+
+def test_pixels_are_judged_without_an_encoder(cheap):
+    two = problem(seeds=(0, 1))
+    found = pixels(two)({}, {})
+    expected = numbers(two, two.views.plain(two.x).flatten(1), two.views.plain(two.test_x).flatten(1))
+    assert {name: v.tolist() for name, v in found.items()} == {name: [v, v] for name, v in expected.items()}
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e200])
+def test_encoders_that_diverged_are_nan_and_no_error(bad):
+    small = problem(clients=2, partition="iid", train_samples=150)
+    nets, initial, clients = drawn(small)
+    for part in clients["mlp"].values():
+        part["backbone.1.weight"][0, 0] = bad
+    found = evaluation(small, nets, "predictor", initial)({}, clients)
+    for name in ("knn", "probe", "probe_few", "own_classes", "probe_few_by_architecture/mlp", "rank"):
+        assert bool(found[name].isnan().all()), name
+    for name in ("random_knn", "probe_few_by_architecture/cnn_s:7"):
+        assert bool(found[name].isfinite().all()), name
+    if not math.isfinite(bad):
+        assert bool(found["alignment"].isnan().all()) and bool(found["self_loss"].isnan().all())
+
+
+def test_only_clients_with_one_class_are_left_out_of_the_mean_of_own_classes():
+    """Two of three clients have classes to tell apart; who diverged is not left out."""
+    made = problem(clients=3, partition="iid", train_samples=150, architectures="mlp")
+    sets = [torch.tensor([1, 4]), torch.tensor([7]), torch.tensor([0, 8])]
+    object.__setattr__(made, "own_classes", lambda slot, client: sets[client])
+    nets, initial, clients = drawn(made)
+    found = evaluation(made, nets, "predictor", initial)({}, clients)
+    each = []
+    for k in range(3):
+        theta = tree_map(lambda p, k=k: p[0, k], clients["mlp"]["theta"])
+        pair = [nets["mlp"].encoder.features(theta, made.views.plain(x)) for x in (made.x, made.test_x)]
+        each.append(scores(made, *pair, [sets[k]])["own_classes"])
+    assert math.isnan(each[1])
+    for name in ("own_classes", "random_own_classes"):
+        assert float(found[name][0]) == pytest.approx((each[0] + each[2]) / 2, abs=1e-12)
+    clients["mlp"]["theta"]["backbone.1.weight"][0, 0] = math.nan
+    found = evaluation(made, nets, "predictor", initial)({}, clients)
+    assert bool(found["own_classes"].isnan().all()) and bool(found["random_own_classes"].isfinite().all())
+
+
+def test_a_client_alone_has_nobody_to_be_like(cheap):
+    alone = problem(clients=1, partition="iid")
+    nets, initial, clients = drawn(alone)
+    found = evaluation(alone, nets, "predictor", initial)({}, clients)
+    assert bool(found["alignment"].isnan().all()) and bool(found["probe"].isfinite().all())
+    assert math.isnan(mean_pair([])) and math.isnan(mean_pair([torch.rand(5, 2)]))
+
+
+def test_mean_pair_by_hand():
+    a = [normal((n, d), stream(d, "a")) for n, d in ((12, 3), (12, 5), (12, 8))]
+    assert mean_pair(a) == pytest.approx(pairwise([x @ x.T for x in a]), abs=1e-12)
+    assert mean_pair([a[0], 3 * a[0] + 1]) == pytest.approx(1.0, abs=1e-12)
+    few = [x[:3] for x in a[:2]]  # too few for the unbiased one: biased
+    k, m = (x @ x.T for x in (y - y.mean(0) for y in few))
+    assert mean_pair(few) == pytest.approx(float((k * m).sum() / (k.norm() * m.norm())), abs=1e-12)

@@ -1,0 +1,192 @@
+"""The settings of Hetero-SSFL at their edges, and the methods of chapter 2 by name."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedbook import command
+from fedbook.federation import Rounds, run, tree_map
+from fedbook.learning import fedbyol
+from fedbook.learning.models import stack
+from fedbook.papers import hetero_ssfl
+from fedbook.papers.hetero_ssfl import METHODS, PAPER, Supervised
+from fedbook.papers.hetero_ssfl.problem import AlignedSettings, aligned_problem
+from fedbook.randomness import normal, stream
+from tests.papers.by_hand import gap
+from tests.papers.hetero_ssfl.small import PLAIN, SETTINGS, SMALL, problem, rounds_of
+
+# --- settings
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [("mu", [-0.1, math.nan, math.inf, None, "x", True]), ("proximal", ["cka", "none", None]),
+     ("layer", ["head", None]), ("statistics", ["batch", None]), ("centre", [1, None, "true"]),
+     ("estimator", ["debiased", None]),
+     ("kernel", ["poly", None]), ("bandwidth", [0.0, -1, math.nan, math.inf, "x"]), ("normalise", [0, None]),
+     ("exclude_self", ["no", None]), ("send", ["weights", None]), ("alignment_batch", [-1, 1, 2, 2.5, None, "x"]),
+     ("weights", ["", "heavy", "0.5,0.6", "-0.5,1.5", "nan,1", "inf", "0.5;0.5", None, 3, "1,", (0.5, 0.5)])],
+)  # fmt: skip
+def test_bad_settings_are_refused_by_name(field, values):
+    for value in values:
+        with pytest.raises((TypeError, ValueError), match=f"^{field}: got"):
+            replace(PLAIN, **{field: value})
+
+
+def test_settings_that_do_not_go_together_are_refused_by_name():
+    for changes, word in (
+        ({"estimator": "unbiased", "alignment_batch": 3}, "alignment_batch"),
+        ({"estimator": "unbiased", "centre": False}, "centre"),
+        ({"kernel": "rbf", "send": "representations"}, "send"),
+    ):
+        with pytest.raises(ValueError, match=f"^{word}: got"):
+            replace(PLAIN, **changes)
+    for changes, data, word in (
+        ({}, problem(alignment_samples=2), "alignment_samples"),  # of two images CKA is always 1
+        ({"exclude_self": True}, problem(clients=1, partition="iid"), "exclude_self"),
+        ({"estimator": "unbiased", "alignment_batch": 0}, problem(alignment_samples=3), "alignment_samples"),
+    ):
+        with pytest.raises(ValueError, match=f"^{word}: got"):
+            rounds_of(replace(PLAIN, **changes), data)
+    for changes, word in (({"weights": "0.5,0.5"}, "weights"), ({"weights": "0.2," * 5 + "0"}, "weights"),
+                          ({"weights": "1,0,0,0,0", "exclude_self": True}, "weights"),
+                          ({"cohort": 6}, "cohort")):  # fmt: skip
+        with pytest.raises(ValueError, match=f"^{word}: got"):
+            rounds_of(replace(PLAIN, **changes))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(["alignment_samples=1"], "alignment_samples: got 1; allowed is a whole number of at least 2"),
+     (["alignment_samples=1438"], "alignment_samples: got 1438; allowed is a whole number in [2, 1437]"),
+     (["alignment_source=digits"], "alignment_source: got 'digits'; allowed is holdout"),
+     (["alignment_source=mnist"], "source: got 'mnist', whose images are 1 x 28 x 28"),
+     (["architectures=cnn_s,lenet"], "architectures: got 'lenet'"),
+     (["architectures=cnn_s,cnn_s"], "architectures: got 'cnn_s,cnn_s'; allowed is every architecture once"),
+     (["weights=0.5,0.6"], "weights: got '0.5,0.6'; allowed is uniform, samples, resources, or numbers"),
+     (["weights=0.5,0.5"], "weights: got '0.5,0.5'; allowed is one for each of 5 clients"),
+     (["alignment_batch=2"], "alignment_batch: got 2"), (["mu=-1"], "mu: got -1.0"),
+     (["cohort=6"], "cohort: got 6"),
+     (["clients=1", "partition=iid", "exclude_self=true"], "exclude_self: got True")],
+)  # fmt: skip
+def test_the_command_line_refuses_in_one_line(words, message, capsys):
+    status = command.main(["run", "hetero_ssfl", "--device", "cpu", *(x for word in words for x in ("--set", word))])
+    seen = capsys.readouterr()
+    assert status == 2 and seen.out == "" and len(seen.err.splitlines()) == 1
+    assert message in seen.err, seen.err
+
+
+# --- the methods by name
+
+
+TINY = ["train_samples=130", "test_samples=40", "alignment_samples=20", "alignment_batch=12", "local_epochs=1",
+        "rounds=1", "width=8", "model=mlp", "architectures=mlp,cnn_s:6"]  # fmt: skip
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_reports(method, capsys, monkeypatch):
+    def scores(problem, train, test, own=()):
+        names = ("knn", "probe", "probe_few", *(("own_classes",) if own else ()))
+        return dict.fromkeys(names, float(test.square().mean()))
+
+    monkeypatch.setattr("fedbook.papers.hetero_ssfl.evaluation.scores", scores)
+    changes = [x for word in TINY for x in ("--set", word)]
+    status = command.main(["run", "hetero_ssfl", "--device", "cpu", "--method", method, *changes])
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert status == 0 and found["method"] == method and found["stopped"] is None
+    metrics, personal = found["metrics"], method in hetero_ssfl.PERSONAL
+    assert metrics["probe"] > 0 and metrics["probe_few"] > 0
+    if method == "raw-pixels":
+        return
+    words = {"mlp", "cnn_s:6"} if personal else {"mlp"}
+    assert set(metrics["probe_by_architecture"]) == set(metrics["probe_few_by_architecture"]) == words
+    assert metrics["own_classes"] > 0 and metrics["random_probe"] > 0
+    assert -1 <= metrics["alignment"] <= 1 and (metrics["alignment"] == 1) == (not personal)
+    silent = ("local-ssl", "local-ssl-plus-rad", "alignment-pass-only", "random-encoder")
+    assert (found["bytes_up"] == 0) == (method in silent) and (found["epsilon"] == 0) == (method in silent)
+    if method == "random-encoder":
+        assert metrics["probe"] == metrics["random_probe"]
+
+
+def named(method, data, **changes):
+    """A method run by its word on a problem, without evaluation."""
+    chosen = {**PAPER.defaults(), **{n: getattr(PLAIN, n) for n in vars(PLAIN)}, **changes}
+    federation = data.federation(method in hetero_ssfl.PERSONAL, method == "centralized-byol")
+    return run(Rounds(hetero_ssfl.algorithm(method, data, chosen), federation, chosen["rounds"]))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_privacy_report_says_what_leaves(method):
+    settings = {"rounds": 1, "local_epochs": 1, "alignment_batch": 12} | {
+        name: getattr(SETTINGS, name) for name in ("architectures", "train_samples", "test_samples", "width",
+                                                   "alignment_samples", "partition", "model")
+    }  # fmt: skip
+    chosen = {**PAPER.defaults(), **PAPER.profiles["quick"], **settings}
+    data = aligned_problem("digits", hetero_ssfl.own_settings(AlignedSettings, chosen), (0,))
+    report = hetero_ssfl.run_on(data, method, chosen, (0,)).privacy[0].report(1e-5)
+    alone = ("local-ssl", "local-ssl-plus-rad", "alignment-pass-only", "random-encoder", "raw-pixels")
+    if method in alone:
+        assert report["epsilon"] == 0 and report["nothing_leaves"] and not report["in_clear"]
+        return
+    words = " ".join(report["in_clear"])
+    assert report["epsilon"] is None and "not private" in report["statement"]
+    if method == "hetero-ssfl":
+        assert "alignment set" in words and any("alignment set" in line for line in report["assumed_public"])
+    else:
+        assert "encoders" in words and ("classifiers" in words) == (method == "fedavg-supervised")
+
+
+def test_baselines_are_those_of_chapter_1():
+    def direct(config, pooled=False):
+        method = fedbyol.FedBYOL(config, SMALL.model, SMALL.views)
+        return run(Rounds(method, SMALL.federation(personal=False, pooled=pooled), 2)).server["theta"]
+
+    base = hetero_ssfl.own_settings(fedbyol.Config, vars(PLAIN))
+    assert gap(named("fedbyol", SMALL).server["theta"], direct(base)) == 0
+    assert gap(named("fedsimsiam", SMALL).server["theta"], direct(replace(base, loss="simsiam"))) == 0
+    pooled = named("centralized-byol", SMALL, cohort=3)  # there is one place only
+    assert gap(pooled.server["theta"], direct(base, pooled=True)) == 0
+    for method, changes in (("fedu", {"fedu_threshold": math.inf}), ("fedema", {"fedema_tau": 0.0})):
+        assert gap(named(method, SMALL, **changes).server["theta"], direct(replace(base, target="local"))) == 0
+
+
+def test_labels_reach_nobody_but_the_supervised():
+    wrong = replace(SMALL, y=SMALL.y.flip(0))
+    for method in ("fedbyol", "fedema"):
+        assert gap(named(method, SMALL).server["theta"], named(method, wrong).server["theta"]) == 0
+    a, b = (named("fedavg-supervised", data).server["theta"] for data in (SMALL, wrong))
+    assert gap(a, b) > 1e-3
+
+
+@pytest.mark.parametrize("bank", [0, 3])
+def test_one_full_step_with_labels_is_a_central_gradient_step(bank):
+    """All images as they are: FedAvg's mean by sizes is the mean over all samples, and cross-entropy PyTorch's."""
+    data = problem(bank=bank, views="none")
+    config = replace(PLAIN, rounds=1, batch_size=0, momentum=0.0, weight_decay=0.0)
+    rounds = Rounds(Supervised(config, data.model, data.views, 10), data.federation(personal=False), 1)
+    first = tree_map(lambda p: p[0], rounds.server["theta"])
+    first["classifier.weight"] += 0.1 * normal((10, 64), stream(0, "classifier"))  # from 0 features have no gradient
+    rounds.server["theta"] = stack([first])
+    last = tree_map(lambda p: p[0], run(rounds).server["theta"])
+    body = data.model.build()[0].double()
+    body.load_state_dict({n.removeprefix("backbone."): p for n, p in first.items() if n.startswith("backbone.")})
+    top = torch.nn.Linear(64, 10).double()
+    top.load_state_dict({n.removeprefix("classifier."): p for n, p in first.items() if n.startswith("classifier.")})
+    torch.nn.functional.cross_entropy(top(body(data.views.plain(data.x))), data.y).backward()
+    for prefix, module in (("backbone.", body), ("classifier.", top)):
+        for name, p in module.named_parameters():
+            moved = p.detach() - config.lr * p.grad
+            assert float((last[prefix + name] - moved).abs().max()) < 1e-12 < float(p.grad.abs().max())
+
+
+@pytest.mark.parametrize("bank", [0, 4])
+def test_supervised_training_learns(bank):
+    data = problem(bank=bank, partition="iid", dtype=torch.float32)
+    chosen = {"rounds": 4, "local_epochs": 6, "lr": 0.1, "momentum": 0.9, "weight_decay": 0.0}
+    theta = tree_map(lambda p: p[0], named("fedavg-supervised", data, **chosen).server["theta"])
+    h = data.model.features(theta, data.views.plain(data.x))
+    right = ((h @ theta["classifier.weight"].T + theta["classifier.bias"]).argmax(1) == data.y).double().mean()
+    assert float(right) > 0.8

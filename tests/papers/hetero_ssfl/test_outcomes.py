@@ -1,0 +1,99 @@
+"""What the alignment term does to clients: they come together, or, with the printed sign, apart."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedbook.federation import Rounds, run, tree_map
+from fedbook.lab.chapter02_live import rerun
+from fedbook.lab.results import stored
+from fedbook.learning.fedbyol import online_network
+from fedbook.papers.hetero_ssfl import METHODS, Config, HeteroSSFL
+from fedbook.papers.hetero_ssfl.cka import linear_cka
+from fedbook.papers.hetero_ssfl.problem import AlignedSettings, aligned_problem
+
+CONFIG = Config(
+    rounds=6, local_epochs=1, batch_size=16, lr=0.1, weight_decay=0.0, max_norm=0.0, target_decay=0.9,
+    directions="mean", alignment_batch=0, predictor_hidden=10,
+)  # fmt: skip
+SETTINGS = AlignedSettings(
+    train_samples=220, test_samples=20, width=12, model="mlp", alignment_samples=60, architectures="mlp,cnn_s:9",
+)  # fmt: skip
+
+
+def rounds_of(config, data, seeds=(0,), shares=True):
+    nets = {word: online_network(config, net) for word, net in data.encoders.items()}
+    method = HeteroSSFL(config, nets, data.views, data.levels, shares=shares, top=data.top)
+    return Rounds(method, data.federation(), config.rounds, seeds=seeds)
+
+
+def shown(rounds, data, slot=0):
+    """What every client makes of the alignment set, by the statistics of all of it."""
+    found, x = [], data.views.plain(data.alignment)
+    for word, state in rounds.clients.items():
+        for place in range(data.assigned.count(word)):
+            theta = tree_map(lambda p, i=place: p[slot, i], state["theta"])
+            weight = torch.ones(len(x), dtype=x.dtype)
+            found.append(rounds.algorithm.nets[word].represent(theta, x, "predictor", weight)[0].double())
+    return found
+
+
+def agreement(each):
+    """The mean unbiased CKA of two clients."""
+    pairs = [float(linear_cka(a, b, unbiased=True)) for i, a in enumerate(each) for b in each[:i]]
+    return sum(pairs) / len(pairs)
+
+
+def test_the_term_alone_brings_clients_together_and_none_collapses():
+    """mu so large that the self-supervised loss hardly counts: every round brings all nearer to the mean kernel."""
+    data = aligned_problem("digits", replace(SETTINGS, partition="iid"), dtype=torch.float64)
+    rounds, towards = rounds_of(replace(CONFIG, mu=300.0, lr=5e-4, momentum=0.0), data), []
+    rounds._set_up()
+    start, h = agreement(shown(rounds, data)), torch.eye(60, dtype=torch.float64) - 1 / 60
+    for _ in range(CONFIG.rounds + 1):
+        centred = [h @ a @ a.T @ h for a in shown(rounds, data)]
+        mean = sum(centred) / 5
+        towards.append(sum(float((k * mean).sum() / (k.norm() * mean.norm())) for k in centred) / 5)
+        if rounds.t < CONFIG.rounds:
+            rounds.step()
+    assert all(b > a for a, b in zip(towards, towards[1:], strict=False)), towards
+    assert agreement(shown(rounds, data)) > start + 0.1
+    assert all(float(a.std(0).mean()) > 0.1 for a in shown(rounds, data))
+
+
+def test_alignment_rises_and_the_printed_sign_lowers_it():
+    """Digits, two classes a client, two seeds, small networks: what the term does to pairwise CKA, not to accuracy."""
+    seeds, found = (0, 1), {}
+    data = aligned_problem("digits", replace(SETTINGS, train_samples=260, bank=8), seeds)
+    config = replace(CONFIG, local_epochs=2, momentum=0.9, mu=0.5, alignment_batch=40)
+    for name, changes in (("local", {}), ("aligned", {}), ("printed", {"proximal": "paper"})):
+        rounds = run(rounds_of(replace(config, **changes), data, seeds, shares=name != "local"))
+        found[name] = [agreement(shown(rounds, data, slot)) for slot in range(2)]
+    for slot in range(2):
+        assert found["aligned"][slot] > found["local"][slot] + 0.3, found
+        assert found["printed"][slot] < found["local"][slot], found
+
+
+# --- the stored tables
+
+
+def test_the_stored_tables_are_whole():
+    table = stored("02_digits")
+    assert {c["method"] for c in table["cells"]} == set(METHODS)
+    for cell in table["cells"]:
+        assert len(cell["runs"]) == table["seeds"] == 5
+        scores = [(entry["mean"] is not None, entry["mean"]) for entry in cell["tried"]]
+        if scores:
+            assert cell["tuned"] == cell["tried"][scores.index(max(scores))]["settings"]
+    for name in ("alignment", "clients", "epochs", "heads", "iid", "mixture", "mnist", "mu", "variants"):
+        cells = stored(f"02_{name}")["cells"]
+        assert cells and all(len(cell["runs"]) == (3 if name == "mnist" else 5) for cell in cells)
+        assert len({(c["method"], str(c["varied"])) for c in cells}) == len(cells)
+
+
+def test_a_stored_cell_comes_out_again():
+    table = stored("02_mixture")
+    again = rerun(table, "hetero-ssfl", architectures="mlp")
+    for metric, tolerance in (("probe_few", 0.04), ("knn", 0.03), ("probe", 0.03), ("alignment_test", 0.1)):
+        assert again.here[metric] == pytest.approx(again.stored[metric], abs=tolerance), metric

@@ -1,0 +1,177 @@
+"""Who holds what in chapter 2: settings, disjoint sets of images, clients by architecture, and no label for them."""
+
+import math
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedbook import data
+from fedbook.learning.problems import pixel_moments
+from fedbook.papers.hetero_ssfl.alignment_set import alignment_images
+from fedbook.papers.hetero_ssfl.problem import AlignedSettings, aligned_problem
+
+SETTINGS = AlignedSettings(
+    train_samples=260, test_samples=90, clients=5, alignment_samples=30, width=9, model="mlp",
+    architectures="mlp,cnn_s:7", neighbours=5,
+)  # fmt: skip
+
+
+def problem(seeds=(0,), **changes):
+    return aligned_problem("digits", replace(SETTINGS, **changes), seeds, dtype=torch.float64)
+
+
+SMALL = problem()
+
+
+def pixels(x):
+    """Images as a multiset: how often each one is there."""
+    return Counter(tuple(row) for row in (x.double() * 16).round().to(torch.int64).flatten(1).tolist())
+
+
+# --- settings
+
+
+@pytest.mark.parametrize(
+    ("field", "bad"),
+    [("architectures", [None, 3, "", ",", "cnn_s,", "lenet", "cnn_s:", "cnn_s:0", "cnn_s:-3", "cnn_s:x", "cnn_s:2.5",
+                        "cnn_s:²", ":8", "cnn_s:8:9", "cnn_s,mlp,cnn_s", "mlp,resnet99"]),
+     ("assignment", [None, "all", 3]), ("alignment_samples", [0, 1, -4, 2.0, None, "x", True, math.inf]),
+     ("alignment_source", [None, "imagenet", 3]), ("probe", ["adam", None])],
+)  # fmt: skip
+def test_bad_settings_are_named(field, bad):
+    for value in bad:
+        with pytest.raises((TypeError, ValueError), match=f"^{field}: got"):
+            AlignedSettings(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"alignment_source": "digits"}, "^alignment_source: got 'digits'; allowed is holdout"),
+        ({"alignment_source": "mnist"}, "source: got 'mnist', whose images are 1 x 28 x 28; .*1 x 8 x 8"),
+        ({"alignment_samples": 260}, r"^alignment_samples: got 260; allowed is .*\[2, 259\]"),
+        (
+            {"alignment_source": "photographs", "alignment_samples": 10**8},
+            "got 100000000; allowed is at most the",
+        ),
+        ({"architectures": "cnn_s", "projector": "none"}, "^width: got 9; allowed is 48"),
+        ({"train_samples": 5000}, "^train_samples: got 5000"),
+        ({"partition": "iid", "clients": 1000}, "clients: got 1000"),
+    ],
+)
+def test_problems_that_cannot_be_are_named(changes, words):
+    with pytest.raises(ValueError, match=words):
+        problem(**changes)
+
+
+def test_settings_of_another_kind_are_refused():
+    with pytest.raises(TypeError, match="^settings: got"):
+        aligned_problem("digits", {"clients": 5})
+
+
+def test_architectures_and_who_has_them():
+    settings = replace(SETTINGS, architectures=" mlp , cnn_s:7,cnn_s:24", clients=8)
+    assert settings.words() == {"mlp": ("mlp", 9), "cnn_s:7": ("cnn_s", 7), "cnn_s:24": ("cnn_s", 24)}
+    assert settings.assigned() == ["mlp", "cnn_s:7", "cnn_s:24"] * 2 + ["mlp", "cnn_s:7"]
+    random = replace(settings, assignment="random", clients=300)
+    counts = Counter(random.assigned())
+    assert random.assigned() == random.assigned() and set(counts) == set(settings.words())
+    assert all(abs(n - 100) < 4 * math.sqrt(300 * 2 / 9) for n in counts.values())
+    assert random.assigned()[:8] != settings.assigned()
+    made = problem(architectures="mlp,cnn_s:7,cnn_s:24", clients=2, partition="iid")
+    assert list(made.encoders) == ["mlp", "cnn_s:7"] and made.assigned == ("mlp", "cnn_s:7")  # nobody has the third
+    assert [net.width for net in made.encoders.values()] == [9, 7] and made.model.width == 9
+    assert [net.feature_width for net in made.encoders.values()] == [64, 48]
+    assert made.model.feature_width == 64 and all(net.normalised for net in made.encoders.values())
+
+
+# --- who holds what
+
+
+@pytest.mark.parametrize("judge", ["test", "validation"])
+def test_alignment_training_and_test_images_are_disjoint(judge):
+    """As multisets they make up what there is: nothing twice, nothing lost."""
+    images = data.load("digits", dtype=torch.uint8)
+    whole = problem(train_samples=0, test_samples=0, judge=judge, alignment_samples=100)
+    train, test = images.train_x / 16, images.test_x / 16
+    parts = pixels(whole.x) + pixels(whole.alignment)
+    assert len(whole.alignment) == 100 and len(whole.x) == len(whole.y)
+    if judge == "test":
+        assert parts == pixels(train) and pixels(whole.test_x) == pixels(test)
+    else:
+        assert parts + pixels(whole.test_x) == pixels(train)
+    owned = [
+        set(rows[:n].tolist()) for rows, n in zip(whole.partitions[0].table, whole.partitions[0].sizes, strict=True)
+    ]
+    assert sum(map(len, owned)) == len(set().union(*owned)) == len(whole.x)
+
+
+def test_the_alignment_set_is_the_same_for_all_seeds_and_splits():
+    a, b = problem(seeds=(0,)), problem(seeds=(7,), partition="dirichlet", clients=3)
+    assert torch.equal(a.alignment, b.alignment) and torch.equal(a.x, b.x)
+    two = problem(seeds=(0, 7), partition="dirichlet")
+    assert not torch.equal(two.partitions[0].table, two.partitions[1].table)
+
+
+@pytest.mark.parametrize("source", ["noise", "photographs"])
+def test_alignment_images_from_elsewhere_leave_the_training_images_alone(source):
+    made = problem(alignment_source=source)
+    expected = alignment_images(
+        source, 30, (1, 8, 8)
+    )  # rounded to the 17 levels of digits: what is sent is what is used
+    assert len(made.x) == 260 and made.levels.dtype == torch.uint8 and made.top == 16
+    assert float((made.alignment - expected).abs().max()) <= 1 / 32 + 1e-7
+    assert torch.equal(made.alignment * 16, made.levels.double()) and int(made.levels.max()) <= 16
+
+
+def test_pixels_are_normalised_by_the_training_images_alone():
+    mean, deviation = pixel_moments((SMALL.x * 16).round().to(torch.uint8))
+    assert pytest.approx(mean / 16) == SMALL.views.mean and pytest.approx(deviation / 16) == SMALL.views.deviation
+    assert float(SMALL.views.plain(SMALL.x).mean()) == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("bank", [0, 4])
+def test_clients_by_architecture_never_see_a_label(bank):
+    made = problem(bank=bank, seeds=(0, 1))
+    personal = made.federation()
+    assert {w: g.ids.tolist() for w, g in personal.groups.items()} == {"mlp": [0, 2, 4], "cnn_s:7": [1, 3]}
+    for group in personal.groups.values():
+        assert set(group.samples) == ({"bank"} if bank else {"x"})
+    for slot, split in enumerate(made.partitions):
+        for group in personal.groups.values():
+            assert torch.equal(group.sizes[slot], split.sizes[group.ids])
+    one = made.federation(personal=False).groups["all"]
+    assert set(one.samples) == {"bank" if bank else "x", "y"} and torch.equal(one.samples["y"], made.y)
+    pooled = made.federation(personal=False, pooled=True)
+    assert pooled.num_clients == 1 and pooled.sizes.tolist() == [[len(made.x)]] * 2
+
+
+@pytest.mark.parametrize("bank", [0, 4])
+def test_extended_clients_also_hold_the_alignment_images(bank):
+    made = problem(bank=bank, seeds=(0, 1))
+    plain, more = made.federation(), made.federation(extended=True)
+    assert torch.equal(more.sizes, plain.sizes + 30)
+    for word, group in more.groups.items():
+        assert set(group.samples) == ({"bank"} if bank else {"x"})  # nor labels
+        held = next(iter(group.samples.values()))
+        assert len(held) == len(made.x) + 30
+        if not bank:
+            assert torch.equal(held, torch.cat([made.x, made.alignment]))
+        before = plain.groups[word]
+        for slot in range(2):
+            for place, n in enumerate(before.sizes[slot].tolist()):
+                rows = group.table[slot, place, : n + 30]
+                assert torch.equal(rows[:n], before.table[slot, place, :n])
+                assert rows[n:].tolist() == list(range(len(made.x), len(made.x) + 30))
+
+
+def test_own_classes_are_those_of_the_split():
+    made = problem(seeds=(0, 3))
+    for slot, split in enumerate(made.partitions):
+        for k in range(5):
+            rows = split.table[k, : int(split.sizes[k])]
+            assert made.own_classes(slot, k).tolist() == sorted(set(made.y[rows].tolist()))
+            assert len(made.own_classes(slot, k)) == 2
+    assert len(problem(partition="iid").own_classes(0, 0)) == 10

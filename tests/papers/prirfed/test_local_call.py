@@ -1,0 +1,357 @@
+"""One local call of PriRFed: published noise against what it gives, parts against exact laws, noise for a budget."""
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from fedbook import privacy
+from fedbook.papers.prirfed import local_call
+from fedbook.papers.prirfed.local_call import (
+    Part,
+    calibrated_sigma_rsgd,
+    calibrated_sigma_rsvrg,
+    call_delta,
+    call_epsilon,
+    needed_constant,
+    one_step_delta,
+    paper_sigma_rsgd,
+    paper_sigma_rsvrg,
+    rsgd_parts,
+    rsvrg_parts,
+    rsvrg_split,
+)
+
+# claimed (epsilon, delta); mu at o = 1, true epsilon, true delta, mu*, o
+PUBLISHED = [
+    (0.08, 1e-5, 0.0472, 0.150, 9.1e-4, 0.02653, 3.16),
+    (0.15, 1e-5, 0.0884, 0.298, 1.8e-3, 0.04712, 3.52),
+    (0.30, 1e-5, 0.1768, 0.634, 3.8e-3, 0.08898, 3.95),
+    (0.15, 1e-4, 0.0989, 0.272, 3.0e-3, 0.05829, 2.88),
+]
+GRID = np.linspace(-30, 30, 120_001)
+
+
+def hockey_stick(p, q, epsilon, grid=GRID):
+    """The exact delta between two densities on a line, by the trapezoid rule."""
+    return float(np.trapezoid(np.maximum(p(grid) - math.exp(epsilon) * q(grid), 0), grid))
+
+
+def mixture(means, sigma):
+    """The density of an output whose mean is one of ``means``, each as likely."""
+    return lambda y: norm.pdf(y[:, None], np.array(means), sigma).mean(1)
+
+
+# --- the published noise
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "mu", "true_epsilon", "true_delta", "mu_star", "o"), PUBLISHED)
+def test_what_the_published_noise_gives(epsilon, delta, mu, true_epsilon, true_delta, mu_star, o):
+    for records, steps, clip_norm in [(70, 1, 0.3), (1200, 5, 2.0)]:  # none of them matters
+        sigma = paper_sigma_rsgd(epsilon, delta, records, clip_norm, steps)
+        parts = rsgd_parts(sigma, records, records, clip_norm, steps)
+        assert parts == (Part(pytest.approx(sigma * records / 2 / clip_norm), "none", None, steps),)
+        assert privacy.gaussian_mu(parts[0].noise_multiplier, steps) == pytest.approx(mu, abs=5e-5)
+        assert call_epsilon(parts, delta) == pytest.approx(true_epsilon, abs=6e-4)
+        assert call_delta(parts, epsilon) == pytest.approx(true_delta, rel=0.03)
+        enough = paper_sigma_rsgd(epsilon, delta, records, clip_norm, steps, constant=needed_constant(epsilon, delta))
+        assert call_epsilon(rsgd_parts(enough, records, records, clip_norm, steps), delta) == pytest.approx(epsilon)
+    assert 1 / privacy.calibrate(epsilon, delta) == pytest.approx(mu_star, abs=5e-6)
+    assert needed_constant(epsilon, delta) == pytest.approx(o, abs=5e-3)
+    assert privacy.gaussian_delta(epsilon, 2 * epsilon / math.sqrt(o * -math.log(delta))) == pytest.approx(
+        delta, rel=1e-2
+    )
+
+
+def test_the_published_noise_of_the_paper_s_settings():
+    assert paper_sigma_rsgd(0.15, 1e-4, 250, 1.0, 3) == pytest.approx(0.140, abs=5e-4)
+    assert paper_sigma_rsgd(0.15, 1e-5, 70, 1.0, 5) == pytest.approx(0.723, abs=5e-4)
+    for records, inner_steps, sigma in [(250, 10, 0.443), (100, 10, 1.108), (1200, 166, 0.376)]:
+        assert paper_sigma_rsvrg(0.15, 1e-4, records, 1.0, 3, inner_steps) == pytest.approx(sigma, abs=5e-4)
+    assert paper_sigma_rsvrg(0.15, 1e-4, 250, 2.0, 3, 10, constant=4.0) == pytest.approx(4 * 0.4432688, rel=1e-6)
+
+
+# --- exact laws of one step
+
+
+@pytest.mark.parametrize(
+    ("records", "inner_steps", "found"),
+    [(250, 10, 3.52e-3), (100, 10, 1.37e-3), (131, 5, 5.10e-3), (1200, 166, 7.72e-4)],
+)
+def test_one_inner_step_with_the_published_noise_breaks_the_budget(records, inner_steps, found):
+    sigma = paper_sigma_rsvrg(0.15, 1e-4, records, 1.0, 3, inner_steps)
+    assert one_step_delta(sigma, records, 1.0, 0.15) == pytest.approx(found, abs=6e-6) and found > 7 * 1e-4
+    grid = np.linspace(-12 * sigma, 12 * sigma + 2, 100_001)
+
+    def bad(y):
+        return (1 - 1 / records) * norm.pdf(y, 0, sigma) + norm.pdf(y, 2, sigma) / records
+
+    exact = hockey_stick(bad, lambda y: norm.pdf(y, 0, sigma), 0.15, grid)
+    assert one_step_delta(sigma, records, 1.0, 0.15) == pytest.approx(exact, rel=1e-6)
+
+
+def test_the_bad_pair_of_data_exists():
+    """Both laws from their data, record by record: RSVRG's inner step, then RSGD with batches of 2 of 5."""
+    sigma, clip_norm = 0.7, 1.5
+
+    def inner_step(here, there):  # clipped gradients of all records at x and at x~
+        return mixture(np.array(here) - np.array(there) + np.mean(there), sigma)
+
+    rest = [-1.5, 1.5, 0.5]
+    exact = hockey_stick(inner_step([1.5, *rest], [-1.5, *rest]), inner_step([-1.5, *rest], [-1.5, *rest]), 0.4)
+    assert one_step_delta(sigma, 4, clip_norm, 0.4) == pytest.approx(exact, rel=1e-6)
+
+    def step(gradients):
+        return mixture([np.mean(batch) for batch in combinations(gradients, 2)], sigma)
+
+    exact = hockey_stick(step([1.5, -1.5, -1.5, -1.5, -1.5]), step([-1.5] * 5), 0.4)
+    assert one_step_delta(sigma, 5, clip_norm, 0.4, batch=2) == pytest.approx(exact, rel=1e-6)
+
+
+def test_no_data_beats_the_accounted_minibatch_step():
+    """All gradients in {-1, 0, 1} for 4 records of which one is replaced: exact delta of one step, batches of 2."""
+    sigma, records, batch = 1.0, 4, 2
+    parts = rsgd_parts(sigma, records, batch, 1.0, 1)
+    assert parts == (Part(1.0, "fixed", 0.5, 1),)
+    for epsilon in (0.3, 1.0):
+        allowed, worst = call_delta(parts, epsilon), 0.0
+        grid = np.linspace(-9, 9, 4001)
+        laws = {}
+        for rest in [(a, b, c) for a in (-1, 0, 1) for b in (-1, 0, 1) for c in (-1, 0, 1) if a <= b <= c]:
+            for record in (-1, 0, 1):
+                laws[rest, record] = mixture([np.mean(d) for d in combinations((record, *rest), 2)], sigma)(grid)
+        for (rest, _), p in laws.items():
+            for other in (-1, 0, 1):
+                gap = np.maximum(p - math.exp(epsilon) * laws[rest, other], 0)
+                worst = max(worst, float(np.trapezoid(gap, grid)))
+        assert worst == pytest.approx(
+            one_step_delta(sigma, records, 1.0, epsilon, batch), rel=1e-4
+        )  # its data are here
+        assert worst <= allowed
+
+
+def test_no_data_beats_the_accounted_inner_step():
+    """Any clipped gradients of the changed record at both points: exact delta of one inner step of RSVRG."""
+    records, sigma, tau0, tau1 = 3, 2.0, 0.8, 1.0
+    split = 0.3
+    one = tuple(part._replace(count=1) for part in rsvrg_parts(sigma, records, tau0, tau1, 1, 2, split))
+    values = [-1.5, -0.9, 0.0, 0.9, 1.5]  # before clipping
+    grid = np.linspace(-16, 16, 4001)
+
+    def law(here, there):
+        drawn = [np.clip(here, -tau1, tau1) - np.clip(there, -tau1, tau1), 0.3, -0.3]
+        return mixture(np.array(drawn) + np.clip(there, -tau0, tau0) / records, sigma)(grid)
+
+    laws = [law(here, there) for here in values for there in values]
+    for epsilon in (0.2, 1.0):
+        worst = max(float(np.trapezoid(np.maximum(p - math.exp(epsilon) * q, 0), grid)) for p in laws for q in laws)
+        assert one_step_delta(sigma, records, tau1, epsilon) * 0.9 < worst <= call_delta(one, epsilon)
+
+
+# --- parts
+
+
+def test_the_parts_of_a_call():
+    assert rsgd_parts(0.5, 100, 20, 2.0, 7) == (Part(0.5 * 20 / 4, "fixed", 0.2, 7),)
+    plain, drawn = rsvrg_parts(0.5, 100, 2.0, 3.0, 4, 6, 0.36)
+    assert plain == Part(pytest.approx(0.6 * 0.5 / (4 / 100)), "none", None, 24)
+    assert drawn == Part(pytest.approx(0.8 * 0.5 / 12), "fixed", 0.01, 24)
+    noises = plain.noise_multiplier * 2 * 2.0 / 100, drawn.noise_multiplier * 4 * 3.0  # times the sensitivities
+    assert math.hypot(*noises) == pytest.approx(0.5)  # together the noise that is added
+
+
+def test_one_inner_step_is_full_batch_descent():
+    """x = x~: the drawn record's two gradients cancel, whatever both clip norms are."""
+    for clip_record in (0.5, 1.0, 9.0):
+        assert rsvrg_parts(0.3, 80, 1.0, clip_record, 5, 1, 0.5) == rsgd_parts(0.3, 80, 80, 1.0, 5)
+        assert rsvrg_split(0.3, 80, 1.0, clip_record, 5, 1, 1e-5) > 0
+        noise = calibrated_sigma_rsvrg(0.3, 1e-5, 80, 1.0, clip_record, 5, 1)
+        assert noise.sigma == pytest.approx(calibrated_sigma_rsgd(0.3, 1e-5, 80, 80, 1.0, 5), rel=1e-14)
+
+
+def test_a_single_record_is_always_drawn():
+    plain, drawn = rsvrg_parts(9.0, 1, 1.0, 1.0, 2, 3, 0.2)
+    assert (plain.sampler, drawn.sampler, drawn.rate) == ("none", "none", None)
+    noise = calibrated_sigma_rsvrg(1.0, 1e-5, 1, 1.0, 1.0, 2, 3)
+    assert call_epsilon(rsvrg_parts(noise.sigma, 1, 1.0, 1.0, 2, 3, noise.split), 1e-5) == pytest.approx(1.0, rel=1e-9)
+    assert noise.sigma == pytest.approx(6 * privacy.calibrate(1.0, 1e-5, 6), rel=1e-9)  # 2 tau0 + 4 tau1 every step
+
+
+def test_epsilon_and_delta_of_a_call_are_inverse():
+    for parts in (rsgd_parts(0.6, 250, 25, 1.0, 3), rsgd_parts(0.2, 250, 250, 1.0, 3)):
+        for delta in (1e-6, 1e-3):
+            assert call_delta(parts, call_epsilon(parts, delta)) == pytest.approx(delta, rel=1e-5)
+    assert call_epsilon(rsgd_parts(0.0, 5, 2, 1.0, 1), 1e-5) == math.inf
+    assert call_delta(rsgd_parts(0.0, 5, 2, 1.0, 1), 3.0) == call_delta(rsgd_parts(0.0, 5, 5, 1.0, 1), 3.0) == 1.0
+    assert one_step_delta(0.0, 5, 1.0, 3.0) == 0.2
+
+
+def test_more_noise_and_fewer_steps_cost_less():
+    figures = [call_epsilon(rsgd_parts(sigma, 100, 10, 1.0, 5), 1e-5) for sigma in (0.4, 0.6, 1.0, 3.0)]
+    assert figures == sorted(figures, reverse=True)
+    figures = [call_epsilon(rsgd_parts(1.0, 100, 10, 1.0, steps), 1e-5) for steps in (1, 2, 10, 200)]
+    assert figures == sorted(figures)
+
+
+# --- the noise for a budget
+
+
+def test_calibrated_full_batches_are_the_closed_form():
+    for records, steps, delta, sigma in [(250, 3, 1e-4, 0.238), (250, 30, 1e-4, 0.752), (100, 30, 1e-4, 1.879),
+                                         (1200, 498, 1e-4, 0.638), (70, 5, 1e-5, 1.356)]:  # fmt: skip
+        found = calibrated_sigma_rsgd(0.15, delta, records, records, 1.0, steps)
+        assert found == pytest.approx(sigma, abs=5e-4)
+        mu_star = 1 / privacy.calibrate(0.15, delta)
+        assert found == pytest.approx(math.sqrt(steps) * 2 / records / mu_star, rel=1e-9)
+        assert 0.999 * 0.15 < call_epsilon(rsgd_parts(found, records, records, 1.0, steps), delta) <= 0.15
+
+
+@pytest.mark.parametrize(
+    ("records", "batch", "steps", "delta", "sigma"),
+    [(250, 25, 3, 1e-4, 0.4555), (70, 35, 5, 1e-5, 2.7118)],
+)
+def test_calibrated_minibatches(records, batch, steps, delta, sigma):
+    """Never more than without amplification, 2.377 and 2.712; at rate 1/2 there is next to nothing to gain."""
+    found = calibrated_sigma_rsgd(0.15, delta, records, batch, 1.0, steps)
+    assert 0.8 * sigma < found < 1.001 * sigma
+    full = calibrated_sigma_rsgd(0.15, delta, records, records, 1.0, steps)
+    assert full < found <= full * records / batch * (1 + 1e-9)
+    assert 0.999 * 0.15 < call_epsilon(rsgd_parts(found, records, batch, 1.0, steps), delta) <= 0.15
+    assert one_step_delta(found, records, 1.0, 0.15, batch) < delta
+
+
+def test_calibrated_variance_reduced_calls():
+    call = (100, 1.0, 1.0, 3, 10)
+    found = calibrated_sigma_rsvrg(0.15, 1e-4, *call)
+    assert found.sigma == pytest.approx(11.527, rel=2e-3)  # "about 16" by a looser bound
+    assert 0.999 * 0.15 < call_epsilon(rsvrg_parts(found.sigma, *call, found.split), 1e-4) <= 0.15
+    assert one_step_delta(found.sigma, 100, 1.0, 0.15) < 1e-4
+    for split in (found.split / 2, min(2 * found.split, 0.5)):
+        assert call_epsilon(rsvrg_parts(found.sigma, *call, split), 1e-4) > 0.15
+    # what the call surely costs: the bad pair in all inner steps but each epoch's first, where nothing is drawn
+    assert 0 < privacy.sampled_epsilon(found.sigma / 2, 1 / 100, 27, 1e-4) < 0.15
+    published = paper_sigma_rsvrg(0.15, 1e-4, 100, 1.0, 3, 10)
+    assert privacy.sampled_epsilon(published / 2, 1 / 100, 27, 1e-4) > 10 * 0.15
+
+
+@pytest.mark.parametrize(
+    ("records", "inner_steps", "sigma", "split"), [(250, 10, 7.664, 0.0523), (1200, 166, 6.72, 0.061)]
+)
+def test_the_settings_of_the_paper_need_17_times_their_published_noise(records, inner_steps, sigma, split):
+    """As calibrated_sigma_rsvrg finds them (about 7.7 and 6.7), without the search."""
+    parts = rsvrg_parts(sigma, records, 1.0, 1.0, 3, inner_steps, split)
+    assert 0.149 < call_epsilon(parts, 1e-4) <= 0.15
+    assert sigma / paper_sigma_rsvrg(0.15, 1e-4, records, 1.0, 3, inner_steps) > 17
+
+
+def test_the_split_is_the_best_one():
+    call = (100, 1.0, 1.0, 3, 10)
+    found = rsvrg_split(11.527, *call, 1e-4)
+    assert found == pytest.approx(calibrated_sigma_rsvrg(0.15, 1e-4, *call).split, rel=0.1)
+    shown = call_epsilon(rsvrg_parts(11.527, *call, found), 1e-4)
+    for split in (0.8 * found, 1.25 * found, 0.02 / (0.02 + 4)):
+        assert shown <= call_epsilon(rsvrg_parts(11.527, *call, split), 1e-4)
+
+
+def test_a_draw_that_does_not_help_costs_no_more_than_no_amplification():
+    found = calibrated_sigma_rsvrg(0.15, 1e-4, 2, 1.0, 1.0, 3, 3)
+    plain = 5 * privacy.calibrate(0.15, 1e-4, 9)  # 2 tau0 / 2 + 4 tau1 in every step
+    assert 0.8 * plain < found.sigma <= plain * (1 + 1e-9)
+    parts = rsvrg_parts(found.sigma, 2, 1.0, 1.0, 3, 3, found.split)
+    assert 0.999 * 0.15 < call_epsilon(parts, 1e-4) <= 0.15
+
+
+# --- an audit of one full-batch call
+
+
+@pytest.mark.parametrize("rule", ["paper", "calibrated"])
+def test_an_attack_on_one_call_meets_the_curve(rule):
+    """10^6 calls of K = 3 steps on each of two data sets; the upload x_K tells the sum of the three noisy means."""
+    records, steps, tau, lr, claimed, delta = 250, 3, 1.0, 0.1, 0.15, 1e-4
+    sigma = {
+        "paper": paper_sigma_rsgd(claimed, delta, records, tau, steps),
+        "calibrated": calibrated_sigma_rsgd(claimed, delta, records, records, tau, steps),
+    }[rule]
+    rng, draws = np.random.default_rng(5), 1_000_000
+    uploads = []
+    for slope in (9.0, -9.0):  # f_j(x) = -slope_j x; the other records' gradients are 0
+        gradients = np.zeros(records)
+        gradients[17] = -slope
+        mean = np.clip(gradients, -tau, tau).mean()
+        x = np.zeros(draws)
+        for _ in range(steps):
+            x = x - lr * (mean + sigma * rng.standard_normal(draws))
+        uploads.append(x)
+    shift, spread = 2 * lr * steps * tau / records, lr * sigma * math.sqrt(steps)
+    threshold = claimed * spread**2 / shift  # log p/q = x shift / spread^2 is epsilon there
+    p, q = (float((x > threshold).mean()) for x in uploads)
+    found = p - math.exp(claimed) * q
+    error = math.sqrt((p * (1 - p) + math.exp(2 * claimed) * q * (1 - q)) / draws)
+    curve = call_delta(rsgd_parts(sigma, records, records, tau, steps), claimed)
+    assert abs(found - curve) < 4 * error
+    if rule == "paper":
+        assert curve == pytest.approx(3.0e-3, abs=5e-5) and found > delta + 4 * error
+    else:
+        assert curve == pytest.approx(delta, rel=1e-6)
+
+
+# --- arguments
+
+GOOD = {
+    paper_sigma_rsgd: {"epsilon": 0.15, "delta": 1e-4, "records": 10, "clip_norm": 1.0, "steps": 3, "constant": 1.0},
+    paper_sigma_rsvrg: {"epsilon": 0.15, "delta": 1e-4, "records": 10, "clip_norm": 1.0, "epochs": 3, "inner_steps": 2,
+                        "constant": 1.0},
+    needed_constant: {"epsilon": 0.15, "delta": 1e-4},
+    one_step_delta: {"sigma": 1.0, "records": 10, "clip_norm": 1.0, "epsilon": 0.1, "batch": 2},
+    rsgd_parts: {"sigma": 1.0, "records": 10, "batch": 10, "clip_norm": 1.0, "steps": 3},
+    rsvrg_parts: {"sigma": 1.0, "records": 10, "clip_gradient": 1.0, "clip_record": 1.0, "epochs": 3, "inner_steps": 2,
+                  "split": 0.5},
+    rsvrg_split: {"sigma": 1.0, "records": 10, "clip_gradient": 1.0, "clip_record": 1.0, "epochs": 3,
+                  "inner_steps": 1, "delta": 1e-4},
+    call_epsilon: {"parts": rsgd_parts(1.0, 10, 10, 1.0, 3), "delta": 1e-4},
+    call_delta: {"parts": rsgd_parts(1.0, 10, 10, 1.0, 3), "epsilon": 0.3},
+    calibrated_sigma_rsgd: {"epsilon": 0.15, "delta": 1e-4, "records": 10, "batch": 10, "clip_norm": 1.0, "steps": 3},
+    calibrated_sigma_rsvrg: {"epsilon": 0.15, "delta": 1e-4, "records": 10, "clip_gradient": 1.0, "clip_record": 1.0,
+                             "epochs": 3, "inner_steps": 1},
+}  # fmt: skip
+BAD = {
+    "epsilon": [None, "x", math.nan, math.inf, -0.1, True],
+    "delta": [None, "x", math.nan, 0.0, 1.0, -1e-5],
+    "sigma": [None, "x", math.nan, math.inf, -1.0],
+    "constant": [None, "x", 0.0, math.inf],
+    "split": [None, "x", 0.0, 1.0, math.nan],
+    **dict.fromkeys(["clip_norm", "clip_gradient", "clip_record"], [None, "x", 0.0, -1.0, math.inf, math.nan]),
+    **dict.fromkeys(["records", "batch", "steps", "epochs", "inner_steps"], [None, "x", 0, -1, 2.0, True]),
+}
+
+
+@pytest.mark.parametrize("function", GOOD)
+def test_bad_arguments_are_named(function):
+    function(**GOOD[function])
+    for name in GOOD[function].keys() & BAD.keys():
+        for value in BAD[name]:
+            with pytest.raises((TypeError, ValueError), match=f"^{name}: got .* allowed is"):
+                function(**GOOD[function] | {name: value})
+
+
+def test_bad_parts_are_named():
+    assert set(GOOD) == {
+        value for name, value in vars(local_call).items()
+        if callable(value) and getattr(value, "__module__", "") == local_call.__name__ and name[0].islower()
+    }  # fmt: skip
+    for part, name in [
+        ((1.0, "none", None, 1), "parts"),
+        (None, "parts"),
+        (Part(-1.0, "none", None, 1), "noise_multiplier"),
+        (Part(1.0, "poisson", 0.1, 1), "sampler"),
+        (Part(1.0, "fixed", None, 1), "rate"),
+        (Part(1.0, "fixed", 1.0, 1), "rate"),
+        (Part(1.0, "fixed", 0.1, 0), "count"),
+    ]:
+        with pytest.raises((TypeError, ValueError), match=f"^{name}: got"):
+            call_epsilon((part,), 1e-5)
+    for call in (rsgd_parts, one_step_delta):
+        with pytest.raises(ValueError, match="^batch: got 11"):
+            call(**GOOD[call] | {"batch": 11})

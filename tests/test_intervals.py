@@ -1,0 +1,160 @@
+"""Intervals against scipy.stats, and against what they promise: coverage."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from fedbook.intervals import (
+    Interval,
+    bootstrap_interval,
+    clopper_pearson,
+    mean_interval,
+    paired_difference,
+    wilson,
+)
+from fedbook.randomness import stream
+
+NUMBERS = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=12)
+CONFIDENCE = st.floats(0.5, 0.999)
+
+
+@settings(max_examples=50)
+@given(NUMBERS, CONFIDENCE)
+def test_mean_interval_is_students(values, confidence):
+    ours = mean_interval(values, confidence)
+    assert ours.mean == pytest.approx(np.mean(values)) and ours.count == len(values)
+    assert ours.deviation == pytest.approx(np.std(values, ddof=1)) and ours.confidence == confidence
+    error = stats.sem(values)
+    if error > 0:
+        low, high = stats.t.interval(confidence, len(values) - 1, np.mean(values), error)
+        assert ours.low == pytest.approx(low, rel=1e-9, abs=1e-6) and ours.high == pytest.approx(
+            high, rel=1e-9, abs=1e-6
+        )
+    else:
+        assert ours.low == ours.mean == ours.high
+    assert mean_interval(torch.tensor(values, dtype=torch.float64), confidence) == ours
+
+
+@settings(max_examples=50)
+@given(NUMBERS, CONFIDENCE, st.integers(0, 99))
+def test_paired_difference_inverts_the_paired_test(values, confidence, seed):
+    a, b = np.array(values), np.array(values) + np.random.default_rng(seed).normal(0.3, 1, len(values))
+    ours = paired_difference(a, b, confidence)
+    low, high = stats.ttest_rel(a, b).confidence_interval(confidence)
+    assert (ours.low, ours.high) == (pytest.approx(low, rel=1e-6), pytest.approx(high, rel=1e-6))
+    assert ours.mean == pytest.approx(np.mean(a - b))
+
+
+def test_pairing_removes_what_the_seeds_share():
+    rng = stream(0, "test")
+    shared = rng.normal(0, 10, 8)
+    a, b = shared + rng.normal(1, 0.1, 8), shared + rng.normal(0, 0.1, 8)
+    gap = paired_difference(a, b)
+    assert 1 in gap and 0 not in gap and gap.high - gap.low < 0.5
+    assert mean_interval(a).high - mean_interval(a).low > 5
+
+
+def test_one_value_has_no_interval():
+    for single in (mean_interval([0.5]), bootstrap_interval([0.5], 0), paired_difference([1.5], [1.0])):
+        assert single == Interval(0.5, None, None, None, 1, 0.95)
+        assert 0.5 not in single and str(single) == "0.5 (one value, no interval)"
+    assert str(mean_interval([1.0, 2.0])) == "1.5 [-4.853, 7.853]"
+
+
+def test_students_interval_covers_as_often_as_it_says():
+    draws = stream(1, "test").normal(3.0, 2.0, (3000, 5))
+    hits = np.mean([3.0 in mean_interval(row, 0.9) for row in draws])
+    assert abs(hits - 0.9) < 4 * math.sqrt(0.9 * 0.1 / 3000)
+
+
+def test_bootstrap_interval():
+    values = stream(2, "test").normal(0, 1, 60)
+    ours = bootstrap_interval(values, 0, 0.9, resamples=20_000)
+    theirs = stats.bootstrap(
+        (values,), np.mean, confidence_level=0.9, n_resamples=20_000, method="percentile", rng=np.random.default_rng(0)
+    ).confidence_interval
+    width = ours.high - ours.low
+    assert abs(ours.low - theirs.low) < 0.02 * width and abs(ours.high - theirs.high) < 0.02 * width
+    assert ours == bootstrap_interval(values, 0, 0.9, resamples=20_000) != bootstrap_interval(values, 1, 0.9, 20_000)
+    long = bootstrap_interval(stream(3, "test").normal(0, 1, 2**20 // 64 + 7), 0, resamples=130)  # several pieces
+    assert long.low < long.mean < long.high
+
+
+def test_bootstrap_of_five_values_covers_less_than_it_says():
+    """The docstring's warning, measured."""
+    draws = stream(4, "test").normal(0, 1, (1500, 5))
+    hits = np.mean([0.0 in bootstrap_interval(row, 0, resamples=1000) for row in draws])
+    assert 0.80 < hits < 0.87
+
+
+@settings(max_examples=80)
+@given(st.integers(1, 3000), st.data(), CONFIDENCE)
+def test_counts_agree_with_scipy(trials, data, confidence):
+    successes = data.draw(st.integers(0, trials))
+    for ours, method in ((wilson, "wilson"), (clopper_pearson, "exact")):
+        interval = ours(successes, trials, confidence)
+        theirs = stats.binomtest(successes, trials).proportion_ci(confidence, method)
+        assert interval.low == pytest.approx(theirs.low, abs=1e-9)
+        assert interval.high == pytest.approx(theirs.high, abs=1e-9)
+        assert 0 <= interval.low <= interval.mean <= interval.high <= 1
+        assert (interval.count, interval.deviation) == (trials, None)
+
+
+def test_exact_coverage_of_counts():
+    """By enumeration over all outcomes: Clopper-Pearson never below its confidence, Wilson near it on average."""
+    n, shares = 30, np.linspace(0.02, 0.98, 49)
+    chance = stats.binom.pmf(np.arange(n + 1)[:, None], n, shares)
+    for method, least, mean in ((clopper_pearson, 0.95, (0.955, 0.99)), (wilson, 0.80, (0.94, 0.96))):
+        intervals = [method(s, n) for s in range(n + 1)]
+        covered = np.array([[share in interval for share in shares] for interval in intervals])
+        coverage = (chance * covered).sum(0)
+        assert coverage.min() >= least and mean[0] < coverage.mean() < mean[1]
+        below = np.array([[share < i.low for share in shares] for i in intervals])
+        if method is clopper_pearson:
+            assert (chance * below).sum(0).max() <= 0.025
+
+
+def test_clopper_pearson_keeps_its_digits_in_the_tails():
+    # no success in n: the upper bound solves (1 - p)^n = alpha / 2
+    for n in (1, 50, 10**6):
+        assert clopper_pearson(0, n).high == pytest.approx(-math.expm1(math.log(0.025) / n), rel=1e-9)
+        assert clopper_pearson(n, n).low == pytest.approx(0.025 ** (1 / n), rel=1e-12)
+
+
+BAD = [
+    (lambda: mean_interval([]), "values"),
+    (lambda: mean_interval([1.0, float("nan")]), "values"),
+    (lambda: mean_interval([1.0, float("inf")]), "values"),
+    (lambda: mean_interval([[1.0, 2.0]]), "values"),
+    (lambda: mean_interval([[1.0], [1.0, 2.0]]), "values"),
+    (lambda: mean_interval(["1"]), "values"),
+    (lambda: mean_interval("12"), "values"),
+    (lambda: mean_interval([True, False]), "values"),
+    (lambda: mean_interval([1 + 2j]), "values"),
+    (lambda: mean_interval(torch.tensor([1 + 2j])), "values"),
+    (lambda: mean_interval(1.0), "values"),
+    (lambda: mean_interval([1.0, 2.0], 1.0), "confidence"),
+    (lambda: mean_interval([1.0, 2.0], 95), "confidence"),
+    (lambda: mean_interval([1.0, 2.0], float("nan")), "confidence"),
+    (lambda: paired_difference([1.0], [1.0, 2.0]), "a and b"),
+    (lambda: paired_difference([1.0], [None]), "b: got"),
+    (lambda: bootstrap_interval([1.0, 2.0], 0, resamples=0), "resamples"),
+    (lambda: bootstrap_interval([1.0, 2.0], -1), "seed"),
+    (lambda: wilson(3, 2), "successes"),
+    (lambda: wilson(-1, 2), "successes"),
+    (lambda: wilson(0.5, 2), "successes"),
+    (lambda: clopper_pearson(0, 0), "trials"),
+    (lambda: clopper_pearson(1, 2, 0.0), "confidence"),
+]
+
+
+@pytest.mark.parametrize("case", range(len(BAD)))
+def test_bad_arguments_are_named(case):
+    call, words = BAD[case]
+    with pytest.raises((TypeError, ValueError), match=words):
+        call()
