@@ -7,6 +7,7 @@ holds the last finished round).
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import sys
@@ -74,7 +75,7 @@ def _parser() -> Parser:
     comparing.add_argument("--out", type=Path, help="folder for compare.json and compare.png")
     comparing.set_defaults(call=_compare)
 
-    booking = commands.add_parser("book", help="execute chapters, write build/book/index.html")
+    booking = commands.add_parser("book", help="run notebooks, write the pages of all: build/book/index.html")
     booking.add_argument(
         "chapters", nargs="*", metavar="CHAPTER", help="numbers or names; default all that are written"
     )
@@ -89,6 +90,7 @@ def _parser() -> Parser:
     data.add_argument("name")
     data.add_argument("--root", type=Path)
     data.add_argument("--verify", action="store_true", help="only report what is there")
+    data.add_argument("--from", type=Path, dest="benchmark", metavar="DIR", help="mimic3: the benchmark's CSVs")
     data.set_defaults(call=_data)
     return parser
 
@@ -149,7 +151,7 @@ def _list(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from fedbook import experiment, papers
-    from fedbook.data.errors import BrokenFile
+    from fedbook.data import BrokenFile
 
     changes = _pairs("--set", options.changes)
     if options.resume and options.out is None:
@@ -213,17 +215,21 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _book(options: argparse.Namespace) -> int:
     from fedbook import arguments, book
+
+    if not all(importlib.util.find_spec(name) for name in ("nbval", "papermill")):
+        print('fedbook: the book is run by papermill and nbval: pip install "fedbook[book]"', file=sys.stderr)
+        return 1
     from fedbook.book.commit import commit_all
 
     try:
-        chosen = [book.chapter(key) for key in options.chapters] or list(book.CHAPTERS)
+        chosen = book.select(*options.chapters) or list(book.CHAPTERS)
         arguments.one_of("profile", options.profile, book.contents.PROFILES)
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error
     if options.commit:
         reports = commit_all([book.notebooks_folder() / one.file for one in chosen])
     else:
-        reports = book.build(options.profile, chosen, options.out)
+        reports = book.build(options.profile, [one.name for one in chosen], options.out)
     print(book.table(reports))
     good = all(report.ok for report in reports)
     where = None if options.commit else str(options.out / "index.html")
@@ -232,11 +238,10 @@ def _book(options: argparse.Namespace) -> int:
 
 
 def _data(options: argparse.Namespace) -> int:
-    from fedbook.data import fetch
-    from fedbook.data.errors import BrokenFile
+    from fedbook.data import BrokenFile, fetch
 
     try:
-        text, entry, ok = fetch.main_report(options.name, options.root, fetch_it=not options.verify)
+        text, entry, ok = fetch.main_report(options.name, options.root, not options.verify, options.benchmark)
     except BrokenFile:
         raise  # a bad file, not a bad argument
     except (ValueError, TypeError) as error:

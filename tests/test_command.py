@@ -178,7 +178,7 @@ def test_a_missing_dataset_exits_1_and_says_what_to_do(capsys, tmp_path, monkeyp
 
 def test_a_broken_dataset_exits_1(capsys, monkeypatch):
     from fedbook import data
-    from fedbook.data.errors import BrokenFile
+    from fedbook.data import BrokenFile
 
     def broken(name, **options):
         raise BrokenFile("train.idx", "cut short")

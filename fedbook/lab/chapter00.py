@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedbook.lab.chapter00_theory import cohort_means, image_from_update, quadratic_fixed_point
 from fedbook.lab.compare import short
+from fedbook.lab.errata import Erratum, errata_text
 from fedbook.lab.exercises import WrongAnswer, exercise
 from fedbook.randomness import normal, stream
 
@@ -48,7 +49,7 @@ def updates_can_be_the_data() -> tuple[float, float]:
     return round(float((image_from_update(update) - x).abs().max()), 9), math.inf
 
 
-ERRATA: tuple[tuple[str, Callable[[], tuple[float, float]]], ...] = (
+ERRATA: tuple[Erratum, ...] = (
     ("first versions of Algorithm 1: factor of a model nobody changed, 2 of 10 in the cohort", printed_average),
     ("FedAvg's cohort average is unbiased: its mean over all cohorts", normalised_cohorts_are_biased),
     ("FedAvg minimises F: where it rests, and the minimum", averaging_is_not_minimising),
@@ -56,14 +57,7 @@ ERRATA: tuple[tuple[str, Callable[[], tuple[float, float]]], ...] = (
 )
 
 
-def errata_table() -> str:
-    """The errata as a table of text: statement, what it promises, what the witness gives."""
-    lines = [f"{'promised':>9} {'found':>10}  statement"]
-    for statement, witness in ERRATA:
-        found, promised = witness()
-        shown = "not 0" if math.isinf(promised) else f"{promised:.4g}"
-        lines.append(f"{shown:>9} {found:>10.4g}  {statement}")
-    return "\n".join(lines)
+errata_table = partial(errata_text, ERRATA, width=9)
 
 
 # --- exercises

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedbook import arguments, partition
 from fedbook.lab.chapter00_theory import quadratic_fixed_point, quadratic_paths, sampling_variance
 from fedbook.lab.draw import draw_partition
-from fedbook.lab.style import PALETTE, series
+from fedbook.lab.style import FAINT_REFERENCE, PALETTE, SHADE, series
 from fedbook.randomness import stream
 
 
@@ -41,7 +41,7 @@ def draw_between(ax: Axes, mix: Tensor, losses: Mapping[str, Tensor]) -> str:
         ends = min(float(values[int((mix - end).abs().argmin())]) for end in (0.0, 1.0))
         parts.append(f"{label}: {float(values[middle]):.3f} in the middle, {ends:.3f} at the better end")
     for end in (0, 1):
-        ax.axvline(end, color="#777777", linewidth=1, linestyle=":")
+        ax.axvline(end, color=FAINT_REFERENCE, linewidth=1, linestyle=":")
     ax.set_xlabel("share of the second model")
     ax.set_ylabel("training loss on all data")
     ax.legend(loc="upper left")
@@ -107,7 +107,7 @@ def draw_drift(ax: Axes, *, local_steps: int, lr: float, curvature: float, round
     server, walks = quadratic_paths(a, b, p, lr, local_steps, rounds, torch.tensor([-0.2, 1.3], dtype=torch.float64))
     grid = torch.stack(torch.meshgrid(torch.linspace(-1.5, 1.5, 60), torch.linspace(-1.0, 1.6, 60), indexing="xy"), -1)
     level = 0.5 * torch.einsum("k,kd,xykd->xy", p, a, (grid[:, :, None].double() - b) ** 2)
-    ax.contour(grid[..., 0], grid[..., 1], level, levels=10, colors="#BBBBBB", linewidths=0.7)
+    ax.contour(grid[..., 0], grid[..., 1], level, levels=10, colors=SHADE, linewidths=0.7)
     for k, name in enumerate("AB"):
         for t in range(min(4, rounds)):
             ax.plot(

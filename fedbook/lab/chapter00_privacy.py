@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from fedbook import arguments
-from fedbook.lab.style import series
+from fedbook.lab.style import REFERENCE, series
 from fedbook.privacy.gaussian import (
     exact_epsilon,
     gaussian_delta,
@@ -39,7 +39,7 @@ def draw_two_outputs(ax: Axes, *, noise_multiplier: float, releases: int) -> str
     for i, (density, label) in enumerate([(without, "without the client"), (with_client, "with the client")]):
         ax.plot(x, density, label=label, markevery=40, **series(i))
     edge = epsilon / mu + mu / 2  # from here on the log of the ratio exceeds epsilon
-    ax.axvline(edge, color="#555555", linestyle=":", linewidth=1.2)
+    ax.axvline(edge, color=REFERENCE, linestyle=":", linewidth=1.2)
     note = "from here on\nratio above " + r"$e^{\varepsilon}$"
     ax.annotate(note, (edge, 0.455), xytext=(-5, 0), textcoords="offset points", ha="right", fontsize="small")
     ax.set_xlim(-4.0, max(mu + 4.0, edge) + 0.6)

@@ -1,4 +1,4 @@
-"""Chapter 1's errata (from chapter01_errata) and its exercises: two clients, a client's loss, epsilon, a schedule."""
+"""Chapter 1's exercises: two clients, a client's loss, epsilon, a schedule."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedbook.lab.chapter01_errata import ERRATA, TOLD, errata_table
 from fedbook.lab.compare import short
 from fedbook.lab.exercises import WrongAnswer, exercise
 from fedbook.privacy.gaussian import exact_epsilon, gaussian_rdp_epsilon
 from fedbook.randomness import normal, stream
-
-__all__ = ["ERRATA", "TOLD", "errata_table"]
 
 # --- 01-1, by hand: client A has 1 sample, all its views at (2, 0); client B has 3, all their views at (1, 1)
 

@@ -1,7 +1,7 @@
 """Chapter 1's errata: what FedSC's paper states that does not hold or does not follow, each with a witness.
 
 A witness returns the number that is found and the number that the statement promises; ``ERRATA`` has those that
-change conclusions first, ``TOLD`` says how many. Here are the witnesses about the objective and Algorithm 1; those
+change conclusions first. Here are the witnesses about the objective and Algorithm 1; those
 about Theorem 6.10 and appendix B are in chapter01_errata_theorem, about privacy and experiments in
 chapter01_errata_privacy.
 """
@@ -9,14 +9,15 @@ chapter01_errata_privacy.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from fedbook.lab import chapter01_errata_privacy as privacy
 from fedbook.lab import chapter01_errata_theorem as theorem
-from fedbook.lab.errata import errata_text
+from fedbook.lab.errata import Erratum, errata_text
 from fedbook.learning.contrast import correlation
 from fedbook.randomness import normal, stream
 
@@ -114,7 +115,7 @@ def pairs_of_one_class() -> tuple[float, float]:
     return float(0.5 * (z @ z.mT)[apart].square().mean() - z.square().sum(1).mean()), float(_loss(z))
 
 
-ERRATA: tuple[tuple[str, Callable[[], tuple[float, float]]], ...] = (
+ERRATA: tuple[Erratum, ...] = (
     ("Proposition 6.6 as stated, Table 6, SVHN (3, 1e-2): epsilon; claimed", privacy.size_forgotten),
     ("Prop. 6.6, one sample replaced, n = 8, mu = 4: move of the matrix; at most mu / n", privacy.replaced_sample),
     ("Lemma 6.4 needs private inputs; theta^1 in clear: its change with a sample", privacy.weights_in_clear),
@@ -165,12 +166,7 @@ ERRATA: tuple[tuple[str, Callable[[], tuple[float, float]]], ...] = (
     ("(77), W bounds |grad L| (it bounds the square), A_0 = A_1 = 0.1: |grad L|; at most", theorem.squared_bound),
     ("(78), C_8 eta^2: mean age of a matrix in rounds, 2 of 10 clients; at most", theorem.age_of_a_matrix),
 )  # fmt: skip
-TOLD = 6
-
-
-def errata_table(count: int | None = None) -> str:
-    """The first ``count`` errata (all by default) as text: what is promised, what the witness gives, the statement."""
-    return errata_text(ERRATA[:count])
+errata_table = partial(errata_text, ERRATA)
 
 
 def _matrix(z: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from fedbook import arguments
 from fedbook.lab.chapter01_descent import Problem, Run, draw_views, matrices_of, run
 from fedbook.lab.chapter01_floor import NoiseFloor, Terms, batch_bias_norms, jacobi, jacobi_of_steps, noise_by_clients
 from fedbook.lab.panels import panels, plain_log, several
-from fedbook.lab.style import PALETTE, series
+from fedbook.lab.style import BAND, PALETTE, series
 from fedbook.learning.contrast import bank_objective
 from fedbook.randomness import stream
 
@@ -284,7 +284,7 @@ def draw_multiplier(axes: Any, alpha: float = 0.1, rounds: int = 12) -> str:
                   **(look | {"linestyle": ""}))  # fmt: skip
         off = max(off, *(abs(s.measured - s.predicted) for s in steps))
         told.append(f"{1 - 1 / a:g}")
-    left.axhspan(-1, 1, color="#999999", alpha=0.3, linewidth=0)
+    left.axhspan(-1, 1, color=BAND, alpha=0.3, linewidth=0)
     left.text(0.75, -0.55, "stable", ha="center", va="center", fontsize="small")
     left.set(xlabel=r"share $\kappa$ of the way to the client's optimum", ylabel="multiplier of the error a round")
     left.legend(loc="lower left")

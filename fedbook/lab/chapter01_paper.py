@@ -27,19 +27,11 @@ NAMES = {
 CENTRAL = "centralized-sc"
 FEDERATED = tuple(name for name in NAMES if name != CENTRAL)
 CLIENTS = {"SVHN": (5, 2), "CIFAR-10": (10, 2), "CIFAR-100": (20, 4)}  # all, sampled
-CLASSES = {"SVHN": 2, "CIFAR-10": 1, "CIFAR-100": 5}  # of a client
 BATCH_SIZE = {"SVHN": 512, "CIFAR-10": 512, "CIFAR-100": 256}
 SIZE = {"SVHN": 10_000, "CIFAR-10": 5_000, "CIFAR-100": 2_500}  # of a local data set
 LOCAL_EPOCHS, WIDTH, VIEWS, MATRIX_VIEWS = 5, 512, 2, 5
 
 # Table 1: what is shared besides the encoder; protected by differential privacy; provable
-TABLE_1: dict[str, tuple[str, bool, bool]] = {
-    "fedu": ("predictor", False, False),
-    "fedema": ("predictor", False, False),
-    "fedx": ("nothing", False, False),
-    "fedca": ("representations", False, False),
-    "fedsc": ("correlation matrices", True, True),
-}
 # Table 2: by method and data, full and partial participation
 TABLE_2: dict[str, dict[str, tuple[Value, Value | None]]] = {
     "fedavg-byol": {"SVHN": ((87.85, 0.49), (87.10, 0.79)), "CIFAR-10": ((68.14, 0.51), (65.28, 0.83)),

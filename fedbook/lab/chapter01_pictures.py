@@ -16,11 +16,10 @@ from torch import Tensor
 from fedbook import arguments, data
 from fedbook.federation.loop import Rounds
 from fedbook.lab.panels import panels, several
-from fedbook.lab.style import series
+from fedbook.lab.style import AXIS, series
 from fedbook.learning.augmentation import AUGMENTATIONS
 from fedbook.learning.contrast import bank_objective, norm_clip
 from fedbook.learning.pretraining import PretrainingProblem, PretrainingSettings, pretraining_problem
-from fedbook.papers.description import own_settings
 from fedbook.papers.fedsc import PAPER, algorithm
 from fedbook.partition import by_name
 from fedbook.randomness import stream
@@ -174,7 +173,7 @@ def draw_clients(axes: Any, found: Mapping[str, Placed], numerals: Sequence[int]
     for place, (label, one) in enumerate(found.items()):
         above, below = spots[place], spots[place + len(found)]
         for axis in plane.T:
-            above.plot([0, 1.6 * float(axis[0])], [0, 1.6 * float(axis[1])], color="#888888", linewidth=0.9,
+            above.plot([0, 1.6 * float(axis[0])], [0, 1.6 * float(axis[1])], color=AXIS, linewidth=0.9,
                        linestyle="-", marker="", zorder=1)  # fmt: skip
         for j, numeral in enumerate(numerals):
             flat = one.z[one.owner == j].double() @ plane.T
@@ -200,76 +199,6 @@ def draw_clients(axes: Any, found: Mapping[str, Placed], numerals: Sequence[int]
 
 
 # --- matrices of ten clients
-
-
-class Matrices(NamedTuple):
-    """Each client's R_j [J, H, H] in the eigenbasis of their mean, largest first; cosines between them [J, J]; Gap."""
-
-    matrices: Tensor
-    overlaps: Tensor
-    gap: float
-
-    @property
-    def overlap(self) -> float:
-        """Mean cosine between the matrices of two clients: 1 all alike, 0 no direction shared."""
-        return float((self.overlaps.sum() - self.overlaps.trace()) / (self.overlaps.numel() - len(self.overlaps)))
-
-
-def ten_clients(rounds: int = 60, seed: int = 0, **changes: Any) -> dict[str, Matrices]:
-    """Matrices of the digits' clients, one class each, after FedAvg + SC and FedSC as the chapter runs them.
-
-    ``changes``: other settings by name. Raises: TypeError, ValueError.
-    """
-    settings = PAPER.defaults() | dict(PAPER.profiles["quick"]) | dict(PAPER.fits["digits"])
-    for name in changes:
-        arguments.one_of("setting", name, settings)
-    settings |= {"rounds": arguments.integer("rounds", rounds, 1)} | changes
-    problem = pretraining_problem("digits", own_settings(PretrainingSettings, settings), (seed,))
-    return {
-        label: matrices_of(problem, _trained(problem, TRAINED[label], settings, seed), settings["mu"])
-        for label in ("FedAvg + SC", "FedSC")
-    }
-
-
-def matrices_of(problem: PretrainingProblem, theta: Mapping[str, Tensor], mu: float = MU) -> Matrices:
-    """What every client would send without noise. Raises: TypeError, ValueError."""
-    z, owner = _embedded(problem, theta, mu)
-    found = bank_objective(z.double(), owner, int(owner.max()) + 1)
-    basis = torch.linalg.eigh(found.matrix).eigenvectors.flip(1)
-    flat = found.matrices.flatten(1)
-    flat = flat / flat.norm(dim=1, keepdim=True)
-    return Matrices(basis.T @ found.matrices @ basis, flat @ flat.T, float(found.gap))
-
-
-def draw_matrices(axes: Any, found: Mapping[str, Matrices]) -> str:
-    """The clients' matrices as heat maps, and how much two clients' overlap; one row for each method.
-
-    Shapes: ``axes`` len(found) x 2. Raises: TypeError, ValueError.
-    """
-    spots, parts = panels(axes, 2 * len(several("found", found))), []
-    for label, one in found.items():
-        if not isinstance(one, Matrices):
-            raise arguments.wrong(TypeError, f"found[{label!r}]", one, "what ten_clients returned")
-    for row, (label, one) in enumerate(found.items()):
-        left, right = spots[2 * row : 2 * row + 2]
-        clients, width, _ = one.matrices.shape
-        columns = -(-clients // 2)
-        canvas = torch.full((2 * (width + 6), columns * (width + 2)), float("nan"))
-        scaled = one.matrices / one.matrices.flatten(1).abs().amax(1)[:, None, None]  # each by its largest entry
-        for j in range(clients):
-            top, start = (j // columns) * (width + 6) + 5, (j % columns) * (width + 2)
-            canvas[top : top + width, start : start + width] = scaled[j]
-            left.text(start + width / 2, top - 1, f"$R_{{{j}}}$", ha="center", va="bottom", fontsize="small")
-        shown = left.imshow(canvas.numpy(), cmap="PuOr", vmin=-1, vmax=1, interpolation="nearest")
-        left.figure.colorbar(shown, ax=left, label="entry / largest", shrink=0.8)
-        left.set_axis_off()
-        left.set_title(label)
-        shown = right.imshow(one.overlaps.numpy(), cmap="cividis", vmin=0, vmax=1, interpolation="nearest")
-        right.figure.colorbar(shown, ax=right, label="cosine of $R_i$ and $R_j$")
-        right.set(xlabel="client $i$", ylabel="client $j$", title=f"mean of two: {one.overlap:.2f}")
-        right.grid(False)
-        parts.append(f"{label} {one.overlap:.2f} and {one.gap:.3f}")
-    return f"Mean cosine between two clients' matrices, and Gap: {'; '.join(parts)}."
 
 
 # --- runs

@@ -16,7 +16,7 @@ from fedbook.lab.chapter01_paper import NAMES
 from fedbook.lab.stored_cells import Cell, Table, Words, chosen
 from fedbook.lab.stored_cells import bytes_up as bytes_up
 from fedbook.lab.stored_cells import setting as setting
-from fedbook.lab.style import PALETTE, series
+from fedbook.lab.style import CEILING, CONNECTOR, CONTROL, INK, PALETTE, series
 from fedbook.papers.fedsc import METHODS
 
 BASE = "fedavg-sc"
@@ -24,10 +24,10 @@ CONTROLS = ("random-encoder", "raw-pixels")  # they have no rounds: horizontal l
 ALONE = ("centralized-sc", "local-sc", *CONTROLS)  # nothing is sent
 WORDS = NAMES | {"local-sc": "local SC", "random-encoder": "random encoder", "raw-pixels": "raw pixels"}
 GREY: dict[str, dict[str, Any]] = {
-    "centralized-sc": {"color": "#444444", "marker": "*", "linestyle": "-", "markersize": 7},
-    "local-sc": {"color": "#888888", "marker": "p", "linestyle": "--"},
-    "random-encoder": {"color": "#888888", "marker": "<", "linestyle": ":"},
-    "raw-pixels": {"color": "#000000", "marker": ">", "linestyle": (0, (6, 3, 1, 3, 1, 3))},
+    "centralized-sc": {"color": CEILING, "marker": "*", "linestyle": "-", "markersize": 7},
+    "local-sc": {"color": CONTROL, "marker": "p", "linestyle": "--"},
+    "random-encoder": {"color": CONTROL, "marker": "<", "linestyle": ":"},
+    "raw-pixels": {"color": INK, "marker": ">", "linestyle": (0, (6, 3, 1, 3, 1, 3))},
 }
 METRICS = {
     "knn": "KNN accuracy", "knn_features": "KNN accuracy of features", "probe": "linear probe", "loss": "global loss",
@@ -75,7 +75,7 @@ def draw_participation(ax: Axes, *tables: Table, cohort: int, metric: str = "knn
     parts = []
     for place, method in enumerate(both):
         pair = [shown(one[method][0], metric) for one in (full, part)]
-        ax.plot(pair, [place, place], color="#999999", linestyle="-", marker="", linewidth=1.2, zorder=1)
+        ax.plot(pair, [place, place], color=CONNECTOR, linestyle="-", marker="", linewidth=1.2, zorder=1)
         for i, (one, value) in enumerate(zip((full, part), pair, strict=True)):
             words = None if place else ("all clients", f"{cohort} a round")[i]
             ax.errorbar([value], [place + 0.12 * (2 * i - 1)], xerr=shown(one[method][1], metric), label=words,

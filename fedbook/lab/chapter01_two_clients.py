@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fedbook import arguments
 from fedbook.lab.panels import panels
-from fedbook.lab.style import PALETTE, series
+from fedbook.lab.style import PALETTE, REFERENCE, series
 from fedbook.randomness import stream
 
 ROUNDS, LR = 60, 0.05
@@ -143,7 +143,7 @@ def draw_two_clients(axes: Any, *, alpha: str | float, share: float, local_steps
     rounds = np.arange(ROUNDS + 1)
     for i, (values, label) in enumerate(((path.loss, "L, all data"), (path.loss + path.gap, "L + gap, clients alone"))):
         right.plot(rounds, values, label=label, markevery=10, **series(2 + i))
-    right.axhline(path.least, color="#555555", linewidth=1.0, linestyle=":", label="least L")
+    right.axhline(path.least, color=REFERENCE, linewidth=1.0, linestyle=":", label="least L")
     top = max(0.1, 1.1 * float(np.max(path.loss)), min(1.1 * float(np.max(path.loss + path.gap)), 2.0))
     right.set(xlim=(0, ROUNDS), ylim=(min(-1.1, 1.1 * path.least), top), xlabel="round", ylabel="loss")
     right.set_xticks((0, ROUNDS // 2, ROUNDS))

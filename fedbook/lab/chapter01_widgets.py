@@ -21,7 +21,7 @@ from fedbook import arguments
 from fedbook.experiment import plan
 from fedbook.lab.chapter01_paper import SIZE, TABLE_6
 from fedbook.lab.panels import panels
-from fedbook.lab.style import series
+from fedbook.lab.style import SHADE, series
 from fedbook.learning.contrast import correlation, effective_rank, norm_clip
 from fedbook.learning.encoders import encoder
 from fedbook.learning.pretraining import PretrainingProblem, PretrainingSettings, pretraining_problem
@@ -85,7 +85,7 @@ def noise_drawer(matrices: Mapping[int, Tensor], seed: int = 0) -> Callable[...,
             ax.set(title=title, xticks=(), yticks=())
         true, seen = (np.linalg.eigvalsh(m)[::-1] for m in (matrix, noised))
         place = np.arange(1, width + 1)
-        third.axhspan(-edge, edge, color="#BBBBBB", alpha=0.5, linewidth=0, label="noise alone")
+        third.axhspan(-edge, edge, color=SHADE, alpha=0.5, linewidth=0, label="noise alone")
         third.plot(place, true, label="R", **(series(0) | {"linestyle": "-"}))
         third.plot(place, seen, label="sent", **(series(1) | {"linestyle": ""}))
         high = 1.15 * max(float(true[0]), float(seen[0]), edge)

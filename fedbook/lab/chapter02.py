@@ -1,4 +1,4 @@
-"""Chapter 2's errata (from chapter02_errata) and its exercises: three images, the loss, the mean kernel, a design."""
+"""Chapter 2's exercises: three images, the loss, the mean kernel, a design."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ import torch
 from torch import Tensor
 
 from fedbook import arguments, data
-from fedbook.lab.chapter02_errata import ERRATA, TOLD, errata_table
 from fedbook.lab.compare import short
 from fedbook.lab.exercises import WrongAnswer, exercise
 from fedbook.randomness import normal, stream
-
-__all__ = ["ERRATA", "TOLD", "errata_table"]
 
 # --- 02-1, by hand: three images; client A, width 1, sends 0, -3, 0; B, width 2, sends (3, 4), (0, -2), (-3, 4)
 

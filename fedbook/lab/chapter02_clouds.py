@@ -21,7 +21,7 @@ from fedbook import arguments
 from fedbook.lab.controls import choice, log_slider, slider
 from fedbook.lab.explore import Explorer, explore
 from fedbook.lab.panels import panels, plain_log, several
-from fedbook.lab.style import MARKERS, PALETTE, series
+from fedbook.lab.style import CONNECTOR, MARKERS, PALETTE, REFERENCE, series
 from fedbook.papers.hetero_ssfl.cka import centred, centred_gram, gram, gram_cka, linear_cka
 from fedbook.randomness import normal, stream
 
@@ -74,7 +74,7 @@ def draw_clouds(axes: Any, *, angle: float, scale: float, shear: float, added: s
     a, b = two_clouds(angle, scale, shear, added)
     stroke = letter()[1]
     pairs = torch.stack([a, b], 1)[::4].numpy()
-    first.add_collection(LineCollection(pairs, colors="#999999", linewidths=0.7, zorder=1))
+    first.add_collection(LineCollection(pairs, colors=CONNECTOR, linewidths=0.7, zorder=1))
     for i, name in enumerate(STROKES):
         look = {"color": PALETTE[i], "marker": MARKERS[i], "linestyle": "", "markersize": 5}
         first.plot(*a[stroke == i].T, label=name, **look)
@@ -167,8 +167,8 @@ def draw_grams(axes: Any, grams: Mapping[str, Tensor], classes: Any) -> str:
 def _borders(ax: Axes, ordered: Tensor) -> None:
     """Thin lines where the class changes."""
     for edge in torch.nonzero(ordered.diff()).flatten().tolist():
-        ax.axhline(edge + 0.5, color="#555555", linewidth=0.6, linestyle="-", marker="")
-        ax.axvline(edge + 0.5, color="#555555", linewidth=0.6, linestyle="-", marker="")
+        ax.axhline(edge + 0.5, color=REFERENCE, linewidth=0.6, linestyle="-", marker="")
+        ax.axvline(edge + 0.5, color=REFERENCE, linewidth=0.6, linestyle="-", marker="")
     ax.grid(False)
 
 

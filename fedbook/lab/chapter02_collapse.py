@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.func import grad, jvp
+from torch.func import grad
 
 from fedbook import arguments
 from fedbook.lab.chapter02_theory import Sides, several
@@ -154,21 +154,6 @@ def flow_from_loss(variant: str = "both", seed: int = 0) -> tuple[Sides, Sides]:
     slopes = grad(loss, (0, 1))(model.online, model.predictor)
     found = velocity(model, variant, math.inf if variant == "no stop-gradient" else 1.0)
     return tuple(Sides(-slope, speed) for slope, speed in zip(slopes, found, strict=False))
-
-
-def balance(decay: float = 0.1, predictor_rate: float = 2.0, target_rate: float = 0.7, seed: int = 0) -> Sides:
-    """d/dt of D = alpha W W^T - P^T P along the flow, and -2 decay D: so D(t) = exp(-2 decay t) D(0). Equal. [d, d]
-
-    For any matrices, with predictor and stop-gradient. Raises: TypeError, ValueError.
-    """
-    model = random_linear(seed)
-    found = velocity(model, "both", target_rate, decay, predictor_rate)
-
-    def difference(w: Tensor, p: Tensor) -> Tensor:
-        return predictor_rate * w @ w.T - p.T @ p
-
-    now, speed = jvp(difference, (model.online, model.predictor), found[:2])
-    return Sides(speed, -2 * decay * now)
 
 
 def rest_points(signal: float, noise: float, decay: float) -> tuple[float, float]:

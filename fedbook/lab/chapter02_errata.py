@@ -1,7 +1,7 @@
 """Chapter 2's errata: what the Hetero-SSFL paper states that does not hold or does not follow, each with a witness.
 
 A witness returns the number that is found and the number that the statement promises; ``ERRATA`` has those that
-change conclusions first, ``TOLD`` says how many. Here are the witnesses about the loss; those about section 4 and
+change conclusions first. Here are the witnesses about the loss; those about section 4 and
 appendix A are in chapter02_errata_theorem, about Algorithm 1, experiments and other methods in
 chapter02_errata_practice.
 """
@@ -9,14 +9,14 @@ chapter02_errata_practice.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from fedbook.lab import chapter02_errata_practice as practice
 from fedbook.lab import chapter02_errata_theorem as theorem
-from fedbook.lab.errata import errata_text
+from fedbook.lab.errata import Erratum, errata_text
 from fedbook.randomness import normal, stream
 
 # --- the loss
@@ -151,7 +151,7 @@ def learnt_weights() -> tuple[float, float]:
     return max(zip((float(_cka(own, k)) for k in kernels), grid, strict=True))[1], 1 / 3
 
 
-ERRATA: tuple[tuple[str, Callable[[], tuple[float, float]]], ...] = (
+ERRATA: tuple[Erratum, ...] = (
     ("(2) minimises l + mu CKA, CKA 1 for equal kernels: CKA after descent; at least before", literal_sign),
     ("Theorem 4.7, one round, mu and eta as allowed: L_E' - L_0; at most", theorem.theorem_fails),
     ("mu 0.5, L 5000 (5.1) against Theorem 4.7 with P = L_2 = R = 1: mu; at most", theorem.mu_allowed),
@@ -200,12 +200,7 @@ ERRATA: tuple[tuple[str, Callable[[], tuple[float, float]]], ...] = (
     ("data 'as suggested by .. LEAF': of the three, in LEAF", practice.data_of_leaf),
     ("2.3, 'very different .. not updated', FedU: parts of encoder, predictor updated; of", practice.fedu_updates),
 )  # fmt: skip
-TOLD = 6
-
-
-def errata_table(count: int | None = None) -> str:
-    """The first ``count`` errata (all by default) as text: what is promised, what the witness gives, the statement."""
-    return errata_text(ERRATA[:count])
+errata_table = partial(errata_text, ERRATA)
 
 
 def _directions(count: int) -> Tensor:

@@ -24,7 +24,7 @@ from fedbook.lab.chapter02_mean import agreement, dominance, self_inclusion
 from fedbook.lab.chapter02_spectrum import ceilings, minibatches, signs, unrelated
 from fedbook.lab.chapter02_theory import common_offset, stretched
 from fedbook.lab.panels import panels, plain_log
-from fedbook.lab.style import series
+from fedbook.lab.style import CONNECTOR, STRONG_REFERENCE, series
 from fedbook.papers.description import own_settings
 from fedbook.papers.hetero_ssfl import PAPER, run_on
 from fedbook.papers.hetero_ssfl.cka import gram, linear_cka
@@ -287,7 +287,7 @@ def draw_collapse(axes: Any, decay: float = 0.1, time: float = 60.0) -> str:
     alive = [(i, pair) for i, pair in enumerate(rests) if not math.isnan(pair[0])]
     if alive:
         starts, ends = zip(*(pair for _, pair in alive), strict=True)
-        spots[0].hlines(ends, 0, time, color="#444444", linestyle=":", linewidth=1.2, label="rests here")
+        spots[0].hlines(ends, 0, time, color=STRONG_REFERENCE, linestyle=":", linewidth=1.2, label="rests here")
         colours = [series(i)["color"] for i, _ in alive]
         spots[0].hlines(starts, 0, time, color=colours, linestyle=(0, (1, 4)), label="dies from below here")
         for i, (start, _) in alive:  # hollow: a rest point that nothing stays at
@@ -369,7 +369,7 @@ def draw_drift(axes: Any, run: Run) -> str:
         series(3) | POINTS | {"markerfacecolor": "white"}))  # fmt: skip
     for i, name in enumerate(reversed(run.cka_bounds)):
         left.plot(x, run.mu * run.cka_bounds[name], label=f"CKA bound: {name}", **series(4 + i))
-    left.axhline(run.mu, color="#999999", linestyle="-", linewidth=3.0, marker="", zorder=1, label=r"$\mu$: trivial")
+    left.axhline(run.mu, color=CONNECTOR, linestyle="-", linewidth=3.0, marker="", zorder=1, label=r"$\mu$: trivial")
     for k in range(jumps.shape[1]):
         left.plot(x + 0.2 * (k - 1), jumps[:, k], label=f"loss of client {k + 1}", **(series(k) | POINTS | SMALL))
     left.set(yscale="log", xlabel="round", ylabel="change by the new mean kernel")

@@ -19,7 +19,7 @@ from fedbook.intervals import Interval, mean_interval, paired_difference
 from fedbook.lab.chapter02_stored import NAMED, OURS, PERSONAL, Cell, Table, cells_of, has
 from fedbook.lab.panels import panels
 from fedbook.lab.stored_cells import chosen, halves, scores_of, setting, signed
-from fedbook.lab.style import series
+from fedbook.lab.style import CONNECTOR, STRONG_REFERENCE, series
 from fedbook.papers.hetero_ssfl import PAPER
 
 OWN = "hetero-ssfl"
@@ -103,7 +103,7 @@ def draw_two(ax: Axes, rows: Mapping[str, Sequence[Interval | None]], words: Seq
     """A row each: one interval open, one filled, joined; None is left out."""
     for place, pair in enumerate(rows.values()):
         there = [one.mean for one in pair if one is not None]
-        ax.plot(there, [place] * len(there), color="#999999", linestyle="-", marker="", linewidth=1.2, zorder=1)
+        ax.plot(there, [place] * len(there), color=CONNECTOR, linestyle="-", marker="", linewidth=1.2, zorder=1)
         for i, one in enumerate(pair):
             if one is not None:
                 fill = {"markerfacecolor": "white"} if i == 0 else {}
@@ -180,7 +180,7 @@ def draw_mixture(ax: Axes, *tables: Table, metric: str = "probe_few", **fixed: A
     untrained = {n: float(OURS.shown(o["untrained"].mean(), metric)) for n, o in found.items() if "untrained" in o}
     if untrained:
         places = [place for place, name in enumerate(rows) if name in untrained]
-        ax.plot([untrained[list(rows)[place]] for place in places], places, label="untrained", color="#444444",
+        ax.plot([untrained[list(rows)[place]] for place in places], places, label="untrained", color=STRONG_REFERENCE,
                 marker="x", markersize=7, linestyle="")  # fmt: skip
     ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, ncols=2)
     beside = ", ".join(f"{name} {value:{OURS.digits(metric)}}" for name, value in untrained.items())

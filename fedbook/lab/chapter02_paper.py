@@ -26,7 +26,6 @@ OWN = "hetero-ssfl"
 FEDERATED = ("fedbyol", "fedsimsiam", "fedu", "fedema", OWN)  # without labels
 CLASSES = {"CIFAR-10": 10, "CIFAR-100": 100, "Tiny-ImageNet": 200}
 SIZE = {"CIFAR-10": 50_000, "CIFAR-100": 50_000, "Tiny-ImageNet": 100_000}  # of the training set
-SIDE = {"CIFAR-10": 32, "CIFAR-100": 32, "Tiny-ImageNet": 64}  # pixels
 MU = {"CIFAR-10": 0.5, "CIFAR-100": 0.5, "Tiny-ImageNet": 1.0}
 ROUNDS, LOCAL_EPOCHS, BATCH_SIZE = 200, 5, 200
 LEARNING_RATE, MOMENTUM = 0.032, 0.9
@@ -149,29 +148,6 @@ def gap_table() -> str:
         lines.append(f"{gap.table:5}  {gap.data:14}{gap.clients:7}  {NAMES[gap.best]:11}{gap.points:7.2f}"
                      f"{gap.deviation:10.2f}{mark}")  # fmt: skip
     return "\n".join(lines)
-
-
-def gains() -> dict[str, float]:
-    """Points that an architecture's clients gain over local SSL in Table 4."""
-    return {name: round(together - alone, 2) for name, (alone, together) in TABLE_4.items()}
-
-
-def mixtures(clients: int) -> dict[int, float]:
-    """Table 4's mean over ``clients`` clients by how many have a ResNet-18. Raises: TypeError, ValueError."""
-    clients = arguments.integer("clients", clients, 1)
-    small, large = TABLE_4["resnet18"][1], TABLE_4["resnet34"][1]
-    return {k: round((k * small + (clients - k) * large) / clients, 2) for k in range(clients + 1)}
-
-
-def local_steps(clients: int) -> int:
-    """SGD steps of an average client of Table 3 in all rounds (a part of a batch counts as one).
-
-    Raises: TypeError, ValueError.
-    """
-    if arguments.integer("clients", clients) not in SCALES:
-        raise arguments.wrong(ValueError, "clients", clients, "one of " + ", ".join(map(str, SCALES)))
-    batches = -(-SIZE["CIFAR-100"] // clients // BATCH_SIZE)
-    return batches * LOCAL_EPOCHS * ROUNDS * SCALES[clients] // clients
 
 
 # --- beside ours

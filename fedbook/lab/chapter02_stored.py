@@ -18,6 +18,7 @@ from fedbook.lab.chapter02_paper import NAMES
 from fedbook.lab.panels import panels, plain_log
 from fedbook.lab.results import curve
 from fedbook.lab.stored_cells import Cell, Table, Words, chosen, halves, scores_of, setting, some
+from fedbook.lab.style import CEILING, CONTROL, INDIGO, INK, RIM, WINE
 from fedbook.papers.hetero_ssfl import METHODS
 
 BASE = "local-ssl"
@@ -29,11 +30,11 @@ NAMED = NAMES | {
     "alignment-pass-only": "alignment pass only", "random-encoder": "random encoders", "raw-pixels": "raw pixels",
 }  # fmt: skip
 LOOKS: dict[str, dict[str, Any]] = {
-    "fedema": {"color": "#332288", "marker": "<", "linestyle": (0, (6, 2))},
-    "fedavg-supervised": {"color": "#882255", "marker": ">", "linestyle": (0, (4, 1, 1, 1, 1, 1))},
-    "centralized-byol": {"color": "#444444", "marker": "*", "linestyle": "-", "markersize": 7},
-    "random-encoder": {"color": "#888888", "marker": "p", "linestyle": ":"},
-    "raw-pixels": {"color": "#000000", "marker": "h", "linestyle": (0, (6, 3, 1, 3, 1, 3))},
+    "fedema": {"color": INDIGO, "marker": "<", "linestyle": (0, (6, 2))},
+    "fedavg-supervised": {"color": WINE, "marker": ">", "linestyle": (0, (4, 1, 1, 1, 1, 1))},
+    "centralized-byol": {"color": CEILING, "marker": "*", "linestyle": "-", "markersize": 7},
+    "random-encoder": {"color": CONTROL, "marker": "p", "linestyle": ":"},
+    "raw-pixels": {"color": INK, "marker": "h", "linestyle": (0, (6, 3, 1, 3, 1, 3))},
 }
 METRICS = {
     "probe_few": "probe, 5 labels a class", "knn": "KNN accuracy", "probe": "linear probe",
@@ -89,7 +90,7 @@ def draw_methods(axes: Any, *tables: Table, metrics: Sequence[str] = ("probe_few
             parts.append(f"{NAMED[method]} {one.mean:{form}}")
             if has(cells[method], f"random_{metric}"):
                 drawn = OURS.shown(float(scores_of(cells[method], f"random_{metric}").mean()), metric)
-                ax.plot([drawn], [place], marker="o", linestyle="", color="#666666", markerfacecolor="white",
+                ax.plot([drawn], [place], marker="o", linestyle="", color=RIM, markerfacecolor="white",
                         markersize=6, zorder=1, label="its encoders untrained" if place == 0 else None)  # fmt: skip
                 parts[-1] += f" (untrained {drawn:{form}})"
         if "raw-pixels" in cells and has(cells["raw-pixels"], metric):
@@ -237,7 +238,7 @@ def draw_setting(axes: Any, name: str, *tables: Table, metrics: Sequence[str] = 
                     drawn[v] = OURS.shown(float(level.mean()), metric)
             if drawn:
                 ax.plot([values.index(v) for v in drawn], list(drawn.values()), label=word, marker=marker,
-                        linestyle="", color="#666666", markerfacecolor="white", markersize=6, zorder=1)  # fmt: skip
+                        linestyle="", color=RIM, markerfacecolor="white", markersize=6, zorder=1)  # fmt: skip
                 parts.append(f"{word} " + ", ".join(f"{one:{OURS.digits(metric)}}" for one in drawn.values()))
         ax.set_xticks(range(len(values)), [_short(v) for v in values])
         ax.set(xlim=(-0.5, len(values) - 0.5), xlabel=LETTERS.get(name, name), ylabel=OURS.label(metric))

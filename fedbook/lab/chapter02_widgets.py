@@ -19,7 +19,7 @@ from fedbook.lab.chapter02_stored import NAMED, OURS, Table, by_setting, look_of
 from fedbook.lab.chapter02_tradeoff import SIGNS, STEPS, descend, neighbours
 from fedbook.lab.panels import panels, plain_log
 from fedbook.lab.stored_cells import Cell, halves
-from fedbook.lab.style import PALETTE, series
+from fedbook.lab.style import CONNECTOR, PALETTE, series
 from fedbook.papers.hetero_ssfl.cka import ceiling
 
 # --- mu against local loss and alignment
@@ -173,7 +173,7 @@ def set_drawer(table: Table | None = None, metric: str = "probe_few", source: st
         for name, marker in (("up", 6), ("down", 7)):
             left.plot([images], [getattr(at, name)], marker=marker, markersize=8, color="black", linestyle="",
                       zorder=5, clip_on=False, label=f"sent {name}")  # fmt: skip
-        left.axvline(images, color="#999999", linestyle=":", marker="", linewidth=1.0)
+        left.axvline(images, color=CONNECTOR, linestyle=":", marker="", linewidth=1.0)
         left.set_xlim(10, 10_000)
         plain_log(left.xaxis)
         left.set_yscale("log")
@@ -198,7 +198,7 @@ def set_drawer(table: Table | None = None, metric: str = "probe_few", source: st
                         **look_of(method))  # fmt: skip
             near = min(own, key=lambda n: abs(torch.tensor(n / images).log()))
             parts.append(f"{NAMED[method]} {own[near].mean:{OURS.digits(metric)}} at L = {near}")
-        ax.axvline(images, color="#999999", linestyle=":", marker="", linewidth=1.0)
+        ax.axvline(images, color=CONNECTOR, linestyle=":", marker="", linewidth=1.0)
         ax.set_xlim(10, 10_000)
         plain_log(ax.xaxis)
         ax.minorticks_off()

@@ -1,4 +1,4 @@
-"""Chapter 3's errata (from chapter03_errata) and its exercises: a step on the sphere, noise, many rounds."""
+"""Chapter 3's exercises: a step on the sphere, noise, many rounds."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ from torch import Tensor
 
 from fedbook.geometry import SPD
 from fedbook.lab import chapter00
-from fedbook.lab.chapter03_errata import ERRATA, TOLD, errata_table
 from fedbook.lab.chapter03_theory import in_basis
 from fedbook.lab.compare import short, unlike
 from fedbook.lab.exercises import WrongAnswer, exercise
 from fedbook.privacy.gaussian import gaussian_delta
 from fedbook.randomness import normal, stream
-
-__all__ = ["ERRATA", "TOLD", "errata_table"]
 
 # --- 03-1, by hand: x = (0, 0, 1), records (1, 0, 0) and (0, sin 0.2, cos 0.2), f = dist^2, tau = 1, alpha = 1
 

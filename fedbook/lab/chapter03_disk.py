@@ -20,7 +20,7 @@ from fedbook import arguments
 from fedbook.geometry import Hyperboloid
 from fedbook.lab.chapter03_theory import ambient_noise, in_basis
 from fedbook.lab.panels import panels, several
-from fedbook.lab.style import PALETTE, series
+from fedbook.lab.style import DEEP_BLUE_TEXT, MANIFOLD, MANIFOLD_DOT, MANIFOLD_EDGE, MANIFOLD_LINE, PALETTE, series
 from fedbook.papers.prirfed.embedding import to_disk
 from fedbook.randomness import normal, stream
 
@@ -51,7 +51,7 @@ def disk(ax: Axes, reach: float = 1.02) -> None:
     """Empty ``ax`` but for the rim of the disk, if the ``reach`` to each side shows it."""
     ax.set_axis_off()
     ax.set(aspect="equal", xlim=(-reach, reach), ylim=(-reach, reach))
-    ax.add_patch(Circle((0, 0), 1, facecolor="#F3F6FB", edgecolor="#9AA5B5", linewidth=1.2, zorder=0))
+    ax.add_patch(Circle((0, 0), 1, facecolor=MANIFOLD, edgecolor=MANIFOLD_EDGE, linewidth=1.2, zorder=0))
 
 
 def draw_hyperbolic_noise(
@@ -127,10 +127,10 @@ def draw_poincare(
     disk(ax, reach)
     shown = place(points)
     own = (edges == word).any(1)
-    for some, colour, width in ((~own, "#B9C3D0", 0.6), (own, PALETTE[5], 2.0)):
+    for some, colour, width in ((~own, MANIFOLD_LINE, 0.6), (own, PALETTE[5], 2.0)):
         ends = shown[edges[some]]
         ax.add_collection(LineCollection(list(arcs(ends[:, 0], ends[:, 1])), colors=colour, linewidths=width, zorder=1))
-    ax.plot(*to_disk(shown).T, ".", color="#8A94A3", markersize=2.2 if radius is None else 5, zorder=1.5)
+    ax.plot(*to_disk(shown).T, ".", color=MANIFOLD_DOT, markersize=2.2 if radius is None else 5, zorder=1.5)
     around = sorted(set(edges[own].flatten().tolist()) - {word})
     if around:
         at = to_disk(shown[around])
@@ -162,4 +162,4 @@ def _name(ax: Axes, shown: Tensor, around: list[int], names: Sequence[str], reac
         if np.abs(at).max() < 0.97 * reach and all((np.abs(at - b) > (0.3 * reach, 0.06 * reach)).any() for b in free):
             free.append(at)
             ax.annotate(names[i].replace("_", " "), at, (0, 8 if at[1] >= 0 else -8), textcoords="offset points",
-                        ha="center", va="center", fontsize=8, color="#1F4E6E", zorder=3, clip_on=True)  # fmt: skip
+                        ha="center", va="center", fontsize=8, color=DEEP_BLUE_TEXT, zorder=3, clip_on=True)  # fmt: skip

@@ -1,13 +1,13 @@
 """Chapter 3's errata: what PriRFed states that does not hold or does not follow, each with a witness.
 
 A witness returns the number that is found and the number that the statement promises; ``ERRATA`` has those
-that change conclusions first, ``TOLD`` says how many.
+that change conclusions first.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import partial
 from itertools import product
 
 import torch
@@ -17,7 +17,7 @@ from fedbook.geometry import SPD, Hyperboloid, Sphere
 from fedbook.lab import chapter03_descent as descent
 from fedbook.lab import chapter03_local as local
 from fedbook.lab import chapter03_theory as theory
-from fedbook.lab.errata import errata_text
+from fedbook.lab.errata import Erratum, errata_text
 from fedbook.papers.prirfed import local_call, participation
 from fedbook.privacy.gaussian import calibrate, exact_epsilon, gaussian_mu
 from fedbook.randomness import normal, stream
@@ -307,7 +307,7 @@ def eigengap() -> tuple[float, float]:
     return (1 - (1 - 1.1e-3) ** 2) / 70, 1e-3
 
 
-ERRATA: tuple[tuple[str, Callable[[], tuple[float, float]]], ...] = (
+ERRATA: tuple[Erratum, ...] = (
     ("Lemma 4.1, sampled agents, a record changed: epsilon of randomised response, rate 0.1", amplification),
     ("the same, Gaussian calls far apart, rate 0.01: delta of a round at the amplified epsilon", amplified_noise),
     ("Table 1 (N 100, s 1, T 500): delta at its epsilon 0.136 if one sees who took part", table_1),
@@ -348,9 +348,4 @@ ERRATA: tuple[tuple[str, Callable[[], tuple[float, float]]], ...] = (
     ("6.2, records with 'diameter bound 1': distance of two; at most", diameter_is_a_radius),
     ("Figure 1, 'eigengap': gap of the matrix in (6.1)", eigengap),
 )
-TOLD = 10
-
-
-def errata_table(count: int | None = None) -> str:
-    """The first ``count`` errata (all by default) as text: what is promised, what the witness gives, the statement."""
-    return errata_text(ERRATA[:count])
+errata_table = partial(errata_text, ERRATA)

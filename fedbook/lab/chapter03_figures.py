@@ -18,10 +18,8 @@ from fedbook import arguments
 from fedbook.geometry import SPD
 from fedbook.lab.chapter03_disk import draw_hyperbolic_noise, draw_poincare
 from fedbook.lab.chapter03_sphere import draw_sphere_geometry, draw_tangent_noise, draw_transport
-from fedbook.lab.panels import panels, plain_log, several
-from fedbook.lab.style import PALETTE, series
-from fedbook.papers.prirfed.participation import TABLE_1, run_guarantee
-from fedbook.privacy.gaussian import calibrate
+from fedbook.lab.panels import panels, several
+from fedbook.lab.style import FAINT_CONNECTOR, PALETTE, series
 from fedbook.randomness import normal, stream
 
 __all__ = [
@@ -33,7 +31,6 @@ __all__ = [
     "draw_poincare",
     "draw_spd",
     "draw_sphere_geometry",
-    "draw_table_1",
     "draw_tangent_noise",
     "draw_transport",
 ]
@@ -131,41 +128,6 @@ def draw_broken(ax: Axes, broken: Broken) -> str:
 
 # --- Table 1 and the theorems
 
-ACCOUNTS = {
-    "paper": "Theorem 4.2",
-    "paper_parallel": "without its factor s",
-    "participation": "sound, by participation",
-}
-
-
-def draw_table_1(
-    axes: Any, rows: Sequence[tuple[int, int]] = ((100, 1), (100, 5), (500, 5)), rounds: Sequence[int] = TABLE_1[1]
-) -> str:  # fmt: skip
-    """Epsilon of the whole run against T for rows (N, s) of Table 1, under three accountants; calls of (0.15, 1e-4).
-
-    Theorem 4.2 at delta' = 1e-3 + T rho s 1e-4, the sound one, for full-batch Gaussian calls, at the smaller 1e-3.
-    Shapes: ``axes`` one a row. Raises: TypeError, ValueError.
-    """
-    spots, parts, call = panels(axes, len(rows)), [], (0.15, 1e-4)
-    shift = 1 / calibrate(*call)
-    for ax, (agents, per_round) in zip(spots, rows, strict=True):
-        last = {}
-        for i, (accountant, label) in enumerate(ACCOUNTS.items()):
-            mu = shift if accountant == "participation" else None
-            found = [run_guarantee(*call, agents, per_round, t, accountant, mu=mu).epsilon for t in rounds]
-            look = series(i) | ({} if i else {"linewidth": 5.0, "alpha": 0.45, "markersize": 9})  # another may cover it
-            ax.plot(rounds, found, label=label, **look)
-            last[label] = found[-1]
-        ax.set(xlabel="rounds $T$", title=f"$N = {agents}$, $s = {per_round}$")
-        plain_log(ax.yaxis)
-        parts.append(f"N = {agents}, s = {per_round}: " + ", ".join(f"{k} {v:.3g}" for k, v in last.items()))
-    spread = [ax.get_ylim() for ax in spots]
-    for ax in spots:
-        ax.set_ylim(min(low for low, _ in spread), max(high for _, high in spread))
-    spots[0].set_ylabel(r"$\varepsilon'$ of the run")
-    spots[0].legend(loc="upper left")
-    return f"Epsilon after {rounds[-1]} rounds; {'; '.join(parts)}."
-
 
 def draw_bounds(ax: Axes, rows: Mapping[str, tuple[float, float, Any]]) -> str:
     """What was measured and what a theorem promises above it, in pairs on a logarithmic axis.
@@ -180,7 +142,7 @@ def draw_bounds(ax: Axes, rows: Mapping[str, tuple[float, float, Any]]) -> str:
         bounds = row[2] if isinstance(row[2], Mapping) else {"right side": row[2]}
         measured, error = arguments.real("measured", row[0], above=0.0), arguments.real("error", row[1], 0.0)
         values = {k: arguments.real(f"right side of {label}", v, above=0.0) for k, v in bounds.items()}
-        ax.plot([measured, max(values.values())], [i, i], color="#B9C3D0", linestyle="-", marker="", zorder=1)
+        ax.plot([measured, max(values.values())], [i, i], color=FAINT_CONNECTOR, linestyle="-", marker="", zorder=1)
         ax.plot([max(measured - 2 * error, 0.1 * measured), measured + 2 * error], [i, i], color=PALETTE[0],
                 linestyle="-", marker="|", markersize=9, zorder=2)  # fmt: skip
         for words, value in {"measured, ± 2 standard errors": measured, **values}.items():

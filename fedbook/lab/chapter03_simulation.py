@@ -156,17 +156,5 @@ def theorem_checks(problem: HyperbolicMean, std: float, rounds: int = 40, cohort
     }
 
 
-def measured_floor(problem: HyperbolicMean, std: float, tail: int = 100, repetitions: int = 40) -> Checked:
-    """The mean of f - f* over the last ``tail`` of 50 + ``tail`` rounds, and the predicted noise floor as ``bound``.
-
-    Raises: TypeError, ValueError.
-    """
-    tail = arguments.integer("tail", tail, 1)
-    found = simulate(problem, std, 50 + tail, repetitions)
-    lr = 0.5 / problem.smoothness
-    floor = descent.noise_floor(lr, problem.curvatures(), std**2 / len(problem.records))
-    return _checked(found.gap[:, -tail:].mean(1), floor)
-
-
 def _checked(runs: Tensor, bound: float) -> Checked:
     return Checked(float(runs.mean()), float(runs.std()) / math.sqrt(len(runs)), bound)

@@ -19,7 +19,16 @@ from torch import Tensor
 from fedbook import arguments
 from fedbook.geometry import Sphere
 from fedbook.lab.panels import panels
-from fedbook.lab.style import PALETTE
+from fedbook.lab.style import (
+    BLUE_TEXT,
+    GREEN_TEXT,
+    MANIFOLD,
+    MANIFOLD_EDGE,
+    MANIFOLD_GRID,
+    MANIFOLD_GRID_BEHIND,
+    ORANGE_TEXT,
+    PALETTE,
+)
 from fedbook.randomness import normal, stream
 
 SPHERE = Sphere()
@@ -51,7 +60,7 @@ class View:
         """Empty ``ax`` but for the sphere and its net; the page shows ``reach`` to each side."""
         ax.set_axis_off()
         ax.set(aspect="equal", xlim=(-reach, reach), ylim=(-reach, reach))
-        ax.add_patch(Circle((0, 0), 1, facecolor="#F3F6FB", edgecolor="#9AA5B5", linewidth=1.2, zorder=0))
+        ax.add_patch(Circle((0, 0), 1, facecolor=MANIFOLD, edgecolor=MANIFOLD_EDGE, linewidth=1.2, zorder=0))
         turn = np.linspace(0, 2 * np.pi, 73)
         round_ = np.stack([np.cos(turn), np.sin(turn), 0 * turn], -1)
         height = np.radians(np.arange(-60, 61, 30))[:, None, None]
@@ -60,7 +69,7 @@ class View:
         up = np.stack([np.cos(turn) * np.cos(east), np.cos(turn) * np.sin(east), np.sin(turn) + 0 * east], -1)
         for net, behind in ((np.concatenate([parallels, up]), b) for b in (True, False)):
             shown = np.where((self.hidden(net) == behind)[..., None], self.flat(net), np.nan)
-            colour = "#E3E8F0" if behind else "#BCC6D4"
+            colour = MANIFOLD_GRID_BEHIND if behind else MANIFOLD_GRID
             ax.add_collection(LineCollection(list(shown), colors=colour, linewidths=0.7, zorder=0.5))
 
     def line(self, ax: Axes, points: Any, **looks: Any) -> None:
@@ -144,15 +153,15 @@ def draw_sphere_geometry(ax: Axes, *, length: float = 1.1) -> str:
     eye.arrow(ax, x, v, PALETTE[1])
     if length > math.pi:
         eye.arrow(ax, x, back, PALETTE[2])
-        eye.word(ax, x + back, r"$\mathrm{Log}_x(y)$", (-26, 10), color="#00664A")
+        eye.word(ax, x + back, r"$\mathrm{Log}_x(y)$", (-26, 10), color=GREEN_TEXT)
     for point, marker, colour, text, offset in (
         (x, "o", "black", "$x$", (-10, -9)), (y, "s", PALETTE[0], r"$y=\mathrm{Exp}_x(v)$", (-26, -15)),
     ):  # fmt: skip
         eye.dots(ax, point[None], marker=marker, color=colour, markersize=8, zorder=4.5)
         eye.word(ax, point, text, offset, color=colour)
     words = "$v$" if length > math.pi else r"$v=\mathrm{Log}_x(y)$"
-    eye.word(ax, x + v, words, (4, 14) if length > 1.6 else (44, 6), color="#A84900")
-    eye.word(ax, x + 0.5 * (north - east), r"$T_x\mathcal{M}$", (4, 0), color="#1F6E9C")
+    eye.word(ax, x + v, words, (4, 14) if length > 1.6 else (44, 6), color=ORANGE_TEXT)
+    eye.word(ax, x + 0.5 * (north - east), r"$T_x\mathcal{M}$", (4, 0), color=BLUE_TEXT)
     off = float((x + v).norm()) - 1
     how = "is v again" if length < math.pi else f"has length {float(back.norm()):.3g}, round the other side"
     return (
@@ -181,7 +190,7 @@ def draw_transport(ax: Axes) -> str:
         eye.dots(ax, corner[None], marker="o", color="black", markersize=6, zorder=4.5)
         eye.word(ax, corner, f"${text}$", offset)
     eye.word(ax, corners[0] + first, "sets out", (0, -10), fontsize=10)
-    eye.word(ax, corners[0] + vector, "comes back", (34, 0), color="#00664A", fontsize=10)
+    eye.word(ax, corners[0] + vector, "comes back", (34, 0), color=GREEN_TEXT, fontsize=10)
     turn = math.degrees(math.acos(float(first @ vector / first.norm() / vector.norm())))
     return (
         f"Carried from A to B to C and back, always parallel, the vector comes back turned by {turn:.1f} degrees: the "

@@ -23,7 +23,7 @@ from fedbook.lab.chapter03_sphere import View, place
 from fedbook.lab.chapter03_stored import METRICS, WORDS, eigenvector_floor
 from fedbook.lab.chapter03_theory import clipped
 from fedbook.lab.panels import panels, plain_log
-from fedbook.lab.style import PALETTE, series
+from fedbook.lab.style import MANIFOLD_SAMPLE, PALETTE, REFERENCE, series
 from fedbook.papers.prirfed import PAPER
 from fedbook.papers.prirfed.embedding import to_disk
 from fedbook.papers.prirfed.local_call import calibrated_sigma_rsgd
@@ -100,7 +100,7 @@ def _on_the_sphere(
 ) -> None:
     eye.sphere(ax, 1.1)
     eye.plane(ax, x, 0.42)
-    eye.dots(ax, points, marker="o", markersize=3, color="#7A8594", alpha=0.7, markeredgewidth=0)
+    eye.dots(ax, points, marker="o", markersize=3, color=MANIFOLD_SAMPLE, alpha=0.7, markeredgewidth=0)
     way = torch.linspace(0, STEP, 60, dtype=x.dtype)[:, None]
     for v, colour, style in ((mean, PALETTE[2], "-"), (noisy, PALETTE[1], "--")):
         eye.line(ax, SPHERE.exp(x, way * v), color=colour, linewidth=2.6, linestyle=style)
@@ -120,8 +120,8 @@ def _in_the_plane(ax: Axes, vectors: Sequence[Tensor], bound: float, sigma: floa
     dots = {"linestyle": "", "markersize": 3.5, "zorder": 2}
     ax.plot(*own.T, marker="o", color=PALETTE[5], markerfacecolor="none", label="against a gradient", **dots)
     ax.plot(*short.T, marker="o", color=PALETTE[0], label="clipped", **dots)
-    ax.add_patch(Circle((0, 0), bound, fill=False, color="#555555", linestyle="--", linewidth=1.3))
-    ax.plot([], [], color="#555555", linestyle="--", linewidth=1.3, marker="", label=r"$\tau$")
+    ax.add_patch(Circle((0, 0), bound, fill=False, color=REFERENCE, linestyle="--", linewidth=1.3))
+    ax.plot([], [], color=REFERENCE, linestyle="--", linewidth=1.3, marker="", label=r"$\tau$")
     for k in (1, 2):
         ax.add_patch(Circle(mean, k * sigma, color=PALETTE[3], alpha=0.16, linewidth=0, zorder=1))
     ax.plot([], [], color=PALETTE[3], alpha=0.4, linewidth=7, marker="", label=r"$\sigma$, $2\sigma$")

@@ -1,4 +1,4 @@
-"""Chapter 4's errata (from chapter04_errata) and its exercises: clip, perturb, count tensors, ask."""
+"""Chapter 4's exercises: clip, perturb, count tensors, ask."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ import torch
 from torch import Tensor
 
 from fedbook.lab import chapter00
-from fedbook.lab.chapter04_errata import ERRATA, TOLD, errata_table
 from fedbook.lab.compare import short, unlike
 from fedbook.lab.exercises import WrongAnswer, exercise
 from fedbook.privacy.gaussian import rdp_to_epsilon
 from fedbook.privacy.sampled import sampled_epsilon, sampled_gaussian_rdp
 from fedbook.randomness import normal, stream
-
-__all__ = ["ERRATA", "TOLD", "errata_table"]
 
 # --- 04-1, by hand: client A sends (3, 0) and 4, client B sends (0, 0.6) and 0.8; C = 2
 

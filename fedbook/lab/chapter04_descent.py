@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from itertools import combinations
 from typing import NamedTuple
 
 import torch
@@ -120,90 +118,4 @@ def longest_update(lr: float, steps: int, gradient_bound: float, momentum: float
     return reach * float(momentum_weights(momentum, steps).sum())
 
 
-def drift_bound(lr: float, steps: int, gradient_bound: float, gradient_std: float) -> float:
-    """2 lr^2 (s^2 G^2 + s std^2) >= E |phi^s - phi|^2 after s stochastic steps; without noise lr^2 s^2 G^2 does.
-
-    ``gradient_std``: root mean square length of the noise in one gradient. Raises: TypeError, ValueError.
-    """
-    lr, steps = arguments.real("lr", lr, 0.0), arguments.integer("steps", steps, 0)
-    slope = arguments.real("gradient_bound", gradient_bound, 0.0)
-    noise = arguments.real("gradient_std", gradient_std, 0.0)
-    return 2 * lr**2 * (steps**2 * slope**2 + steps * noise**2)
-
-
-def measured_drift(
-    lr: float, steps: int, gradient_bound: float, gradient_std: float, walks: int = 2000, seed: int = 0
-) -> Tensor:
-    """Mean |phi^s - phi|^2 over noisy walks down G sqrt(1 + |x|^2), whose gradients are shorter than G.
-
-    Shapes: [steps + 1] float64; five parameters, start at distance 3. Raises: TypeError, ValueError.
-    """
-    lr, slope = arguments.real("lr", lr, 0.0), arguments.real("gradient_bound", gradient_bound, 0.0)
-    std = arguments.real("gradient_std", gradient_std, 0.0) / math.sqrt(5)
-    rng, walks = stream(seed, "drift"), arguments.integer("walks", walks, 1)
-    start = torch.tensor([3.0, 0, 0, 0, 0], dtype=torch.float64).expand(walks, 5)
-    x, far = start, [0.0]
-    for _ in range(arguments.integer("steps", steps, 0)):
-        gradient = slope * x / (1 + x.square().sum(1, keepdim=True)).sqrt()
-        x = x - lr * (gradient + std * normal((walks, 5), rng))
-        far.append(float((x - start).square().sum(1).mean()))
-    return torch.tensor(far, dtype=torch.float64)
-
-
-def stale_heads(moves: Tensor, size: int) -> float:
-    """The mean over ALL cohorts of ``size`` of (1/N) sum of |move_i|^2 over the clients left out.
-
-    A selected client's head is where it would be had all taken part; the others' heads lag by their whole move.
-    Equals (1 - size / N) times the mean of all |move_i|^2. Shapes: ``moves`` [N, D]. Raises: TypeError, ValueError.
-    """
-    clients = len(arguments.tensor("moves", moves, ndim=2, kind="float"))
-    size = arguments.integer("size", size, 0, clients)
-    square = moves.square().sum(1)
-    cohorts = list(combinations(range(clients), size))
-    lag = [square.sum() - square[list(cohort)].sum() for cohort in cohorts]
-    return float(torch.stack(lag).mean() / clients)
-
-
 # --- many rounds (section on Theorem 1)
-
-
-def rounds_bound(rounds: float, start_gap: float, noise: float, power: float = 0.5) -> float:
-    """start_gap / sqrt(T) + noise * T^power: what optimisation gains and privacy costs as rounds are added.
-
-    ``power`` 1/2: Theorem 1 with a fixed noise multiplier and clip norm; 3/2: with the multiplier that a fixed
-    epsilon needs, which grows like sqrt(T). Raises: TypeError, ValueError.
-    """
-    rounds = arguments.real("rounds", rounds, above=0.0)
-    gap, noise = arguments.real("start_gap", start_gap, 0.0), arguments.real("noise", noise, 0.0)
-    return gap / math.sqrt(rounds) + noise * rounds ** arguments.real("power", power, above=0.0)
-
-
-def best_rounds(start_gap: float, noise: float, power: float = 0.5) -> float:
-    """The number of rounds at which that is smallest: (start_gap / (2 power noise))^(1 / (power + 1/2)).
-
-    start_gap / noise for ``power`` 1/2. Raises: TypeError, ValueError.
-    """
-    gap, noise = arguments.real("start_gap", start_gap, above=0.0), arguments.real("noise", noise, above=0.0)
-    power = arguments.real("power", power, above=0.0)
-    return (gap / (2 * power * noise)) ** (1 / (power + 0.5))
-
-
-def mean_square_gradient(curvature: Tensor, start: Tensor, rounds: int, noise_std: float) -> float:
-    """(1/T) sum of E |grad F(x^t)|^2 / L over T rounds of noisy descent on sum_d a_d x_d^2 / 2, exactly.
-
-    Step 1 / (L sqrt(T)) as in Theorem 1, independent N(0, noise_std^2) on every coordinate each round. It is at
-    most 2 gap / sqrt(T) + L noise_std^2 D sqrt(T). Shapes: ``curvature`` a > 0 [D], ``start`` [D].
-    Raises: TypeError, ValueError.
-    """
-    arguments.tensor("curvature", curvature, ndim=1, kind="float")
-    arguments.tensor("start", start, shape=(len(curvature),), kind="float")
-    if not bool((curvature > 0).all()):
-        raise arguments.wrong(ValueError, "curvature", curvature.tolist(), "positive numbers")
-    rounds, std = arguments.integer("rounds", rounds, 1), arguments.real("noise_std", noise_std, 0.0)
-    smoothness = curvature.max()
-    shrink = (1 - curvature / (smoothness * math.sqrt(rounds))) ** 2
-    total = (1 - shrink**rounds) / (
-        1 - shrink
-    )  # sum of shrink^t; E x_t^2 = shrink^t x_0^2 + std^2 (1 - shrink^t) / ...
-    square = total * start**2 + std**2 * (rounds - total) / (1 - shrink)
-    return float((curvature**2 * square).sum() / (smoothness * rounds))

@@ -1,13 +1,13 @@
 """Chapter 4's errata: what DP2-FedSAM states that does not hold or does not follow, each with a witness.
 
 A witness returns the number that is found and the number that the statement promises; ``ERRATA`` has those
-that change conclusions first, ``TOLD`` says how many.
+that change conclusions first.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -15,7 +15,7 @@ from fedbook.lab import chapter04_renyi as renyi
 from fedbook.lab import chapter04_theory as theory
 from fedbook.lab.chapter04_descent import longest_update
 from fedbook.lab.chapter04_sam import logistic_gradients
-from fedbook.lab.errata import errata_text
+from fedbook.lab.errata import Erratum, errata_text
 from fedbook.privacy.gaussian import rdp_to_epsilon
 from fedbook.privacy.sampled import paper_sigma, without_replacement_floor, without_replacement_rdp
 from fedbook.randomness import normal, stream
@@ -229,7 +229,7 @@ def clip_grid() -> tuple[float, float]:
     return min(abs(0.2 - c) for c in (1.0, 0.5, 0.1, 0.05, 0.01)), 0.0
 
 
-ERRATA: tuple[tuple[str, Callable[[], tuple[float, float]]], ...] = (
+ERRATA: tuple[Erratum, ...] = (
     ("Theorem 2 as stated: delta of one round with its noise (r 0.01, eps 1, delta 1e-5)", theorem2_is_false),
     ("its proof needs r a (1 + sigma^2) < 1: smallest value at the paper's four settings", precondition),
     ("its shortcut 3.5 r^2 a / sigma^2 at r 0.05, sigma 1, a 13: the true divergence", shortcut),
@@ -264,9 +264,4 @@ ERRATA: tuple[tuple[str, Callable[[], tuple[float, float]]], ...] = (
     ("'partial sharing beats fine-tuning': CIFAR-10, eps 2, points; above", partial_always_better),
     ("distance of FEMNIST's C to the grid it is chosen from", clip_grid),
 )
-TOLD = 10
-
-
-def errata_table(count: int | None = None) -> str:
-    """The first ``count`` errata (all by default) as text: what is promised, what the witness gives, the statement."""
-    return errata_text(ERRATA[:count])
+errata_table = partial(errata_text, ERRATA)

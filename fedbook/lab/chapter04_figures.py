@@ -22,7 +22,7 @@ from fedbook.federation.exchange import Local
 from fedbook.federation.history import History
 from fedbook.federation.loop import Rounds
 from fedbook.federation.tree import flatten, tree_map
-from fedbook.lab.style import PALETTE, band, series
+from fedbook.lab.style import PALETTE, REFERENCE, series
 from fedbook.learning.models import Parameters
 from fedbook.papers.dp2_fedsam.problem import PersonalProblem
 
@@ -114,7 +114,7 @@ def draw_norms(ax: Axes, norms: Mapping[str, Tensor], clip_norm: float) -> str:
         told = f"mean {mean:.2g}\n{share:.0%} clipped"
         ax.annotate(told, (1.01, i), xycoords=("axes fraction", "data"), va="center", fontsize="small")
         parts.append(f"{label} {mean:.3g} and {share:.0%}")
-    ax.axvline(clip_norm, color="#555555", linewidth=1.2, linestyle="--")
+    ax.axvline(clip_norm, color=REFERENCE, linewidth=1.2, linestyle="--")
     ax.annotate(f"C = {clip_norm:g}", (clip_norm, 1.01), xycoords=("data", "axes fraction"), ha="center",
                 fontsize="small")  # fmt: skip
     _logarithmic(ax.xaxis)
@@ -158,38 +158,6 @@ def _trace(label: str, history: History, name: str) -> tuple[np.ndarray, np.ndar
 
 
 # --- what noise on the shared part costs
-
-
-def draw_rise(ax: Axes, curves: Mapping[str, tuple[Any, Any, Any]]) -> str:
-    """Mean rise of the loss when N(0, s^2) is added to every shared parameter, against s; band: two standard errors.
-
-    Logarithmic axes, on which a quadratic is a line of slope 2; where a rise is not positive, plain ones.
-    Shapes: label -> (s [n], mean rise [n], standard error [n]). Raises: TypeError, ValueError.
-    """
-    parts, lowest = [], np.inf
-    for i, (label, triple) in enumerate(_several("curves", curves).items()):
-        if not isinstance(triple, (tuple, list)) or len(triple) != 3:
-            raise arguments.wrong(TypeError, f"curves[{label!r}]", triple, "(std, mean rise, standard error)")
-        first = arguments.tensor(f"curves[{label!r}]", triple[0], ndim=1, kind="float")
-        std, mean, error = (
-            arguments.tensor(f"curves[{label!r}]", v, shape=(len(first),), kind="float").detach().double().cpu().numpy()
-            for v in triple
-        )
-        keep = std > 0
-        if not keep.any():
-            raise arguments.wrong(ValueError, f"curves[{label!r}]", std.tolist(), "a standard deviation above 0")
-        low = np.where(mean > 0, np.maximum(mean - 2 * error, 0.1 * mean), mean - 2 * error)
-        band(ax, std[keep], mean[keep], low[keep], (mean + 2 * error)[keep], i, label)
-        lowest = min(lowest, mean[keep].min())
-        last = int(std.argmax())
-        parts.append(f"{label} {mean[last]:.3g} ± {error[last]:.1g}")
-    if lowest > 0:
-        _logarithmic(ax.xaxis)
-        _logarithmic(ax.yaxis)
-    ax.set_xlabel(r"standard deviation $s$ of the noise on each parameter")
-    ax.set_ylabel(r"rise of the loss at $\phi + sZ$")
-    _legend_beside(ax)
-    return f"Mean rise of the loss at s = {std[last]:.3g} ± standard error: {'; '.join(parts)}."
 
 
 def draw_surface(axes: Any, surfaces: Mapping[str, Tensor], offsets: Tensor) -> str:

@@ -113,26 +113,6 @@ def two_rounds(order: float, noise_multiplier: float, rate: float, present: floa
     return float(torch.trapezoid(torch.trapezoid(exponent.exp(), axis), axis).log() / (order - 1))
 
 
-def loss_tail(epsilon: float, mu: float) -> float:
-    """Pr[privacy loss > epsilon] of Gaussian releases of total shift mu: the loss is N(mu^2/2, mu^2).
-
-    Raises: TypeError, ValueError.
-    """
-    mu = arguments.real("mu", mu, above=0.0)
-    excess = (arguments.real("epsilon", epsilon) - 0.5 * mu * mu) / mu
-    return 0.5 * math.erfc(excess / math.sqrt(2))
-
-
-def tail_bound(epsilon: float, order: float, rdp: float) -> float:
-    """Markov's bound of the same from one Renyi value: exp(-(order - 1) (epsilon - rdp)); Lemma 2 sets it to delta.
-
-    Raises: TypeError, ValueError.
-    """
-    order = arguments.real("order", order, above=1.0)
-    gap = arguments.real("epsilon", epsilon) - arguments.real("rdp", rdp, 0.0)
-    return math.exp(-(order - 1) * gap)
-
-
 def sampled_delta(epsilon: float, noise_multiplier: float, rate: float) -> float:
     """The exact delta at ``epsilon`` of ONE sampled release: rate * delta_Gauss(log(1 + (e^epsilon - 1) / rate)).
 
@@ -192,31 +172,6 @@ def epsilon_of_losses(losses: Tensor, delta: float) -> float:
 
 
 # --- the paper's Theorem 2 (D8, D10) and one message alone (D11)
-
-
-def shortcut_limit(order: float, noise_multiplier: float, rate: float) -> float:
-    """The largest order the shortcut of Lemma 4 allows, 1 + 2/3 z^2 log(1 / (r a (1 + z^2))), which depends on it.
-
-    The shortcut holds at ``order`` a if a <= this and z^2 >= 0.7. Raises: TypeError, ValueError.
-    """
-    order = arguments.real("order", order, above=1.0)
-    square = arguments.real("noise_multiplier", noise_multiplier, above=0.0) ** 2
-    rate = arguments.real("rate", rate, above=0.0, maximum=1.0)
-    return 1 - 2 / 3 * square * math.log(rate * order * (1 + square))
-
-
-def theorem2_noise_energy(
-    epsilon: float, delta: float, rounds: int, dimension: int, bound: float, clients: int
-) -> float:
-    """E |noise on the averaged update|^2 under equation (26): 7 T d C^2 (epsilon + 2 log(1/delta)) / (N epsilon)^2.
-
-    The sampling rate is not in it. Raises: TypeError, ValueError.
-    """
-    epsilon = arguments.real("epsilon", epsilon, above=0.0)
-    inverse = -math.log(arguments.real("delta", delta, above=0.0, below=1.0))
-    scale = 7 * arguments.integer("rounds", rounds, 1) * arguments.integer("dimension", dimension, 0)
-    clients = arguments.integer("clients", clients, 1)
-    return scale * arguments.real("bound", bound, 0.0) ** 2 * (epsilon + 2 * inverse) / (clients * epsilon) ** 2
 
 
 def message_epsilon(noise_multiplier: float, cohort: int, delta: float, messages: int = 1) -> float:

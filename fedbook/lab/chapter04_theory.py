@@ -134,40 +134,6 @@ def _with(update: Update, row: Mapping[str, Tensor]) -> dict[str, Tensor]:
 # --- sampling and noise (D3, D20)
 
 
-def poisson_means(values: Tensor, rate: float) -> tuple[Tensor, Tensor]:
-    """Every cohort of Poisson sampling: its probability, and its sum divided by the fixed number rate * N.
-
-    Shapes: ``values`` [N, D] to [2^N] and [2^N, D]; N at most 16. Raises: TypeError, ValueError.
-    """
-    clients = len(arguments.tensor("values", values, ndim=2, kind="float"))
-    rate = arguments.real("rate", rate, above=0.0, maximum=1.0)
-    arguments.integer("number of values", clients, 1, 16)
-    there = torch.tensor(list(product((0.0, 1.0), repeat=clients)), dtype=values.dtype, device=values.device)
-    chance = (there * rate + (1 - there) * (1 - rate)).prod(1)
-    return chance, there @ values / (rate * clients)
-
-
-def poisson_variance(values: Tensor, rate: float) -> float:
-    """E |estimate - mean|^2 of the same: (1 - r) / (r N^2) * sum |x_i|^2, the second moment and not the variance.
-
-    Shapes: ``values`` [N, D]. Raises: TypeError, ValueError.
-    """
-    arguments.tensor("values", values, ndim=2, kind="float")
-    rate = arguments.real("rate", rate, above=0.0, maximum=1.0)
-    return float((1 - rate) / (rate * len(values) ** 2) * values.square().sum())
-
-
-def share_multiplier(noise_multiplier: float, cohort: int, expected: float) -> float:
-    """The noise multiplier of the sum when ``cohort`` clients each add the share meant for ``expected`` ones.
-
-    sigma * sqrt(|S| / (r N)): right for |S| = r N, too small for a smaller cohort, 0 for an empty one.
-    Raises: TypeError, ValueError. Source: DP2-FedSAM, Algorithm 2, line 19.
-    """
-    noise_multiplier = arguments.real("noise_multiplier", noise_multiplier, 0.0)
-    cohort = arguments.integer("cohort", cohort, 0)
-    return noise_multiplier * math.sqrt(cohort / arguments.real("expected", expected, above=0.0))
-
-
 def noise_norm(dimension: int, bound: float, noise_multiplier: float, cohort: float) -> float:
     """Root mean square length of the noise on the averaged update: sqrt(d) * sigma * C / (r N).
 

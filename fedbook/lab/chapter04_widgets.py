@@ -22,7 +22,7 @@ from fedbook.experiment import plan
 from fedbook.federation.loop import Rounds
 from fedbook.federation.tree import tree_map
 from fedbook.lab.chapter04_figures import client_loss
-from fedbook.lab.style import PALETTE, series
+from fedbook.lab.style import PALETTE, REFERENCE, series
 from fedbook.papers.dp2_fedsam import PAPER
 from fedbook.papers.dp2_fedsam.problem import PersonalProblem
 from fedbook.papers.dp2_fedsam.sharpness import loss_surface, random_directions, top_eigenvalues
@@ -62,7 +62,7 @@ def clip_drawer(updates: Tensor, seed: int = 0) -> Callable[..., str]:
             rays = np.stack([np.zeros_like(points), points], 1)
             ax.add_collection(LineCollection(rays, colors=look["color"], linewidths=0.6, alpha=0.45))
             ax.plot(*points.T, linestyle="", marker=look["marker"], markersize=4, color=look["color"], label=label)
-        ax.add_patch(Circle((0, 0), bound, fill=False, color="#555555", linestyle="--", linewidth=1.2))
+        ax.add_patch(Circle((0, 0), bound, fill=False, color=REFERENCE, linestyle="--", linewidth=1.2))
         centre = clipped.mean(0)
         if noise > 0:
             ax.add_patch(Circle(centre, noise, color=PALETTE[3], alpha=0.22, linewidth=0))
@@ -72,7 +72,7 @@ def clip_drawer(updates: Tensor, seed: int = 0) -> Callable[..., str]:
         ):  # fmt: skip
             ax.plot([0, point[0]], [0, point[1]], color=colour, linewidth=2.4, linestyle="-", zorder=4, label=label,
                     marker=marker, markersize=9, markevery=[1], markeredgecolor="white")  # fmt: skip
-        ax.plot([], [], color="#555555", linestyle="--", linewidth=1.2, marker="", label=f"C = {bound:g}")
+        ax.plot([], [], color=REFERENCE, linestyle="--", linewidth=1.2, marker="", label=f"C = {bound:g}")
         low, high = np.minimum(1.1 * flat.min(0), -0.5 * reach), np.maximum(1.1 * flat.max(0), 0.5 * reach)
         ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
         ax.set(xlabel="along the cohort's mean", ylabel="along the largest disagreement")
@@ -160,7 +160,7 @@ def radius_drawer(
         ax.plot(s.std, s.loss.mean(0), label=f"q = {sam_radius:g}, mean", markevery=4, **series(0))
         ax.fill_between(s.std, low, high, color=PALETTE[0], alpha=0.18, linewidth=0, label="8 of 10 directions")
         for x in (-std, std):
-            ax.axvline(x, color="#555555", linewidth=1.2, linestyle=":", label="noise" if x == std else None)
+            ax.axvline(x, color=REFERENCE, linewidth=1.2, linestyle=":", label="noise" if x == std else None)
         ax.set(xlim=(-reach, reach), ylim=(0, top), xlabel="standard deviation $s$ of noise that gets as far",
                ylabel="mean loss of the clients")  # fmt: skip
         ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)

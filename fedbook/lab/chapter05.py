@@ -1,4 +1,4 @@
-"""Chapter 5's errata (from chapter05_errata) and its exercises: quantise, find hexagons, index, choose."""
+"""Chapter 5's exercises: quantise, find hexagons, index, choose."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedbook.lab.chapter05_errata import ERRATA, TOLD, errata_table
 from fedbook.lab.compare import short
 from fedbook.lab.exercises import WrongAnswer, exercise
 from fedbook.papers.cvfl.accounts import TimeModel, index_bits
 from fedbook.randomness import stream
-
-__all__ = ["ERRATA", "TOLD", "errata_table"]
 
 # --- 05-1, by hand: h = (0.6, -0.1, 0.4), 2 bits on [-1, 1] from end to end, dither u = (0.2, -0.3, 0.05)
 

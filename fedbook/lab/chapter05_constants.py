@@ -53,16 +53,6 @@ def lemma_2_constants(local_steps: int) -> dict[str, float]:
     return {"added up": added, "16 Q^2 (1 + Q) + 4 Q": paper, "36 Q^3": 36 * q**3, "64 Q^3": 64 * q**3}
 
 
-def growth_facts(local_steps: int) -> dict[str, float]:
-    """What (A.41) and (A.57) use: 4 eta^2 (1 + Q) L_m^2 + 1 + 1/Q at the cap, its bound C, and C^Q, below e^2.
-
-    Raises: TypeError, ValueError.
-    """
-    q = arguments.integer("local_steps", local_steps, 1)
-    c = _growth(q, None)
-    return {"coefficient": (1 + q) / (4 * q**2) + 1 + 1 / q, "C": c, "C^Q": c**q, "e^2": math.e**2}
-
-
 def descent_bracket(local_steps: int, lr: float, smooth: float, smooth_m: float, corrected: bool = True) -> float:
     """1 - 2 L Q eta - 16 Q^2 L_m^2 eta^2 - 32 Q^3 L_m^2 L eta^3, which must be at least 3/4; printed with 16 for 32.
 

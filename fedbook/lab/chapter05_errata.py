@@ -1,19 +1,19 @@
 """Chapter 5's errata: what C-VFL's paper states that does not hold or does not follow, each with a witness.
 
 A witness returns the number that is found and the number that the statement promises; ``ERRATA`` has those
-that change conclusions first, ``TOLD`` says how many.
+that change conclusions first.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import partial
 from itertools import combinations
 
 import torch
 
 from fedbook.lab import chapter05_paper as paper
-from fedbook.lab.errata import errata_text
+from fedbook.lab.errata import Erratum, errata_text
 from fedbook.papers.cvfl.accounts import index_bits
 
 ROOT3 = math.sqrt(3)
@@ -328,7 +328,7 @@ def one_quadrant() -> tuple[float, float]:
     return float((slopes != 0).sum()), 256.0
 
 
-ERRATA: tuple[tuple[str, Callable[[], tuple[float, float]]], ...] = (
+ERRATA: tuple[Erratum, ...] = (
     ("Table 1, hexagonal lattice, cell V = 1: squared error per component; at most V / 24", lattice_error),
     ("Lemma 1 with (2)'s Hessian block of h_m alone, F = h_1 h_2: left side; at most", diagonal_hessian),
     ("Theorem 4.2 'applies to Split Learning': mean |grad F|^2 of Algorithm 2, T 20,000; at most", split_learning),
@@ -370,9 +370,4 @@ ERRATA: tuple[tuple[str, Callable[[], tuple[float, float]]], ...] = (
     ("(A.76), a sign: first term of (A.75); of (A.76)", turned_sign),
     ("(A.14) without the square, error 3: |J R|^2; at most", square_forgotten),
 )  # fmt: skip
-TOLD = 6
-
-
-def errata_table(count: int | None = None) -> str:
-    """The first ``count`` errata (all by default) as text: what is promised, what the witness gives, the statement."""
-    return errata_text(ERRATA[:count])
+errata_table = partial(errata_text, ERRATA)

@@ -32,7 +32,7 @@ from fedbook.lab.chapter05_pictures import (
 )
 from fedbook.lab.chapter05_quantisers import DISC
 from fedbook.lab.panels import panels, plain_log
-from fedbook.lab.style import PALETTE, series
+from fedbook.lab.style import CONNECTOR, PALETTE, REFERENCE, series
 from fedbook.randomness import normal, stream
 
 __all__ = [
@@ -127,7 +127,7 @@ def _edges(ax: Axes, book: Tensor) -> None:
         cells.vertices[ends] for pair, ends in zip(cells.ridge_points, cells.ridge_vertices, strict=True)
         if max(pair) < len(inner) and -1 not in ends
     ]  # fmt: skip
-    borders = ax.add_collection(LineCollection(lines, colors="#999999", linewidths=1.0, zorder=0))
+    borders = ax.add_collection(LineCollection(lines, colors=CONNECTOR, linewidths=1.0, zorder=0))
     square = ax.add_patch(Rectangle((0, 0), 1, 1, fill=False, linewidth=1.2))
     borders.set_clip_path(square)
 
@@ -229,7 +229,7 @@ def draw_sawtooth(axes: Any, bits: int = 2, points: int = 1200, seed: int = 0) -
             ax.plot(x[:, 0], mean, color=PALETTE[1], marker="", linestyle="-", linewidth=1.4, label="mean of 200 draws")
             ax.legend(loc="upper right")
         for end in (-step / 2, step / 2):
-            ax.axhline(end, color="#555555", linewidth=0.9, linestyle=":")
+            ax.axhline(end, color=REFERENCE, linewidth=0.9, linestyle=":")
         ax.set(xlabel="input $h$", title=words, ylim=(-0.72 * step, 0.85 * step))
         parts.append(f"{words} {float(errors.square().mean()):.4f} and at most {float(mean.abs().max()):.3f}")
     spots[0].set_ylabel(r"error $\hat h - h$")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.lab.chapter05_descent import Compress, LeastSquares, Run, constants, draw_batches, least_squares, run
+from fedbook.lab.chapter05_descent import Compress, LeastSquares, Run, constants, least_squares, run
 from fedbook.lab.chapter05_quantisers import scalar
 from fedbook.lab.chapter05_sparse import top_k
 from fedbook.lab.chapter05_theory import Sides, several
@@ -115,21 +115,6 @@ def schedules(rounds: int = 600, first: int = 2, part: float = 0.5, dither: bool
     return found
 
 
-def dither_averages(bits: int = 2, rounds: int = 100, part: float = 0.5, seed: int = 0) -> dict[str, dict[str, float]]:
-    """The floor and the mean squared error with and without dither, at eta and, for 10 times as long, at eta / 10.
-
-    The theorem sees the squared error only, which dither does not lower. Raises: TypeError, ValueError.
-    """
-    problem, rounds = least_squares(seed), arguments.integer("rounds", rounds, 1)
-    lr, found = step_size(problem, part), {}
-    for name, dither in (("without dither", False), ("with dither", True)):
-        short = run(problem, rounds, lr, 1, quantiser(bits, dither, seed))
-        long = run(problem, 10 * rounds, lr / 10, 1, quantiser(bits, dither, seed))
-        ends = {"floor": float(floor(short)[0]), "floor, eta / 10": float(floor(long)[0])}
-        found[name] = {"error": float(mean_error(short)[0]), **ends}
-    return found
-
-
 def fixed_point(k: int = 6, rounds: int = 400, local_steps: int = 5, part: float = 0.5, seed: int = 0) -> Sides:
     """Where top-k ends: grad_m F of the true model, and -X_m^T (sum of the others' errors) / N. Equal at a fixed point.
 
@@ -142,21 +127,6 @@ def fixed_point(k: int = 6, rounds: int = 400, local_steps: int = 5, part: float
     h = x @ theta
     error = top_k(h, k) - h
     return Sides(x.mT @ (h.sum(0) - y) / len(y), -x.mT @ (error.sum(0) - error) / len(y))
-
-
-def noise_floors(
-    parts: Sequence[float], local_steps: Sequence[int], size: int = 20, rounds: int = 100, runs: int = 20, seed: int = 0
-) -> Tensor:
-    """Mini-batches, nothing compressed: mean floors over ``runs`` batch sequences, [number of Qs, number of etas].
-
-    Raises: TypeError, ValueError.
-    """
-    problem, found = least_squares(seed), []
-    for q in several("local_steps", local_steps, arguments.integer, 1):
-        for part in several("parts", parts, arguments.real, 0.0):
-            batches = draw_batches(problem, rounds, size, runs, seed)
-            found.append(floor(run(problem, rounds, step_size(problem, part), q, None, batches, runs)).mean())
-    return torch.stack(found).reshape(len(local_steps), len(parts))
 
 
 def diminishing(rounds: Sequence[int], decay: float, first_lr: float = 1.0) -> dict[str, list[float]]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from fedbook import arguments
 from fedbook.lab.chapter05_descent import Bound
 from fedbook.lab.panels import panels, several
-from fedbook.lab.style import series
+from fedbook.lab.style import REFERENCE, series
 
 GRADIENT = r"$\|\nabla F\|^2$"
 TINY = 1e-20  # of |grad F|^2: rounding errors, no floor
@@ -126,7 +126,7 @@ def draw_growth(ax: Axes, found: Mapping[str, Sequence[float]]) -> str:
     for i, (label, bits) in enumerate((k, v) for k, v in found.items() if k != "steps"):
         ax.semilogx(steps, bits, label=label, **series(i))
         parts.append(f"{label} {bits[0]:.3g} to {bits[-1]:.3g}")
-    ax.axhline(32, color="#555555", linewidth=0.9, linestyle=":")
+    ax.axhline(32, color=REFERENCE, linewidth=0.9, linestyle=":")
     ax.annotate("no compression", (0.55, 32), xycoords=("axes fraction", "data"), xytext=(0, 4),
                 textcoords="offset points", ha="center", fontsize="small")  # fmt: skip
     ax.set(xlabel="local steps $T$", ylabel="bits a component", ylim=(0, 37))

@@ -84,8 +84,6 @@ TABLES: dict[str, tuple[Row, ...]] = {
         Row("top-k", 4, (83.50, 1.21), (1821.60, 241.40)),
     ),
 }
-COST_DIGITS = {"MIMIC-III": 1, "CIFAR-10": 2, "ModelNet10": 2}  # digits after the point of the printed costs
-
 # Table 5: seconds to F1 = 0.45 on MIMIC-III, vector quantiser at 3 bits; by latency in ms, then by Q
 TABLE_5: dict[int, dict[int, Value]] = {
     1: {1: (694.53, 150.75), 10: (470.86, 235.35), 25: (445.21, 51.44)},
@@ -116,15 +114,6 @@ def epochs_decoded(problem: str, account: str = "paper") -> dict[tuple[str, int]
     for row in TABLES[arguments.one_of("problem", problem, TABLES)]:
         one = epoch_cost(problem, row.bits, account)
         found[row.compressor, row.bits] = None if row.cost is None else (row.cost[0] / one, row.cost[1] / one)
-    return found
-
-
-def epochs_of_table_d1() -> dict[tuple[str, int], dict[int, Value]]:
-    """Mean and deviation of the epochs of Table D.1, with the paper's accounts of Algorithms 2 (Q = 1) and 1."""
-    found = {}
-    for (name, bits), costs in TABLE_D1.items():
-        charge = {q: epoch_cost("MIMIC-III", bits, "algorithm2" if q == 1 else "paper") for q in costs}
-        found[name, bits] = {q: (mean / charge[q], deviation / charge[q]) for q, (mean, deviation) in costs.items()}
     return found
 
 

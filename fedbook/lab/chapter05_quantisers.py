@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -243,16 +243,3 @@ def hexagon_moments() -> dict[str, float]:
 
 
 # --- the package's own
-
-
-def measured_error(compressor: Any, x: Tensor, draws: int, seed: int) -> Moment:
-    """Mean square error of a component after ``compressor``'s encode and decode, and its ``squared_error_law``.
-
-    Shapes: ``x`` [B, P] within [-1, 1], sent ``draws`` times. Raises: TypeError, ValueError.
-    """
-    arguments.tensor("x", x, ndim=2, kind="float")
-    rows = x.expand(arguments.integer("draws", draws, 2), *x.shape)
-    rngs = [stream(seed, "measured error", client=i) for i in range(draws)]
-    back = compressor.decode(compressor.encode(rows, rngs), rows)
-    # one number for each message: components of a message may share what is random
-    return _moment((back - rows).square().mean((1, 2)), compressor.squared_error_law(-1.0, 1.0))

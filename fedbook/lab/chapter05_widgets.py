@@ -20,7 +20,7 @@ from fedbook.compression import COMPRESSORS, HEADER_BYTES, TopK, UniformScalar
 from fedbook.compression.hexagonal import codebook
 from fedbook.compression.wire import unpack
 from fedbook.lab.panels import panels
-from fedbook.lab.style import PALETTE, series
+from fedbook.lab.style import CELL, CELL_CHOSEN, CELL_EDGE, CODEWORD, PALETTE, REFERENCE, series
 from fedbook.papers.cvfl.accounts import FLOAT_BITS, index_bits
 from fedbook.randomness import stream
 
@@ -102,11 +102,11 @@ def draw_quantised(axes: Any, *, first: float, second: float, bits: int, dither:
 def _draw_sent(ax: Axes, kind: str, sent: Sent, point: np.ndarray, bits: int, dithered: bool) -> None:
     words, cells = _codewords(kind, bits), _cells(kind, bits)
     chosen = int(np.linalg.norm(words - sent.codeword, axis=1).argmin())
-    light = ["#F2F2F2" if i != chosen else "#FBE3CF" for i in range(len(words))]
-    ax.add_collection(PolyCollection(cells, facecolors=light, edgecolors="#B5B5B5", linewidths=0.7, snap=False,
+    light = [CELL if i != chosen else CELL_CHOSEN for i in range(len(words))]
+    ax.add_collection(PolyCollection(cells, facecolors=light, edgecolors=CELL_EDGE, linewidths=0.7, snap=False,
                                      zorder=0.5))  # fmt: skip
-    ax.plot(*words.T, ".", color="#8A8A8A", markersize=4 if bits < 4 else 2.5, zorder=1, label="codewords")
-    ax.plot([-1, 1, 1, -1, -1], [-1, -1, 1, 1, -1], color="#555555", linewidth=1.0, linestyle=":", marker="", zorder=2)
+    ax.plot(*words.T, ".", color=CODEWORD, markersize=4 if bits < 4 else 2.5, zorder=1, label="codewords")
+    ax.plot([-1, 1, 1, -1, -1], [-1, -1, 1, 1, -1], color=REFERENCE, linewidth=1.0, linestyle=":", marker="", zorder=2)
     back = sent.decoded[0]
     if dithered:
         moved = point + sent.codeword - back  # decoded = codeword - u
@@ -178,7 +178,7 @@ def draw_index(axes: Any, *, bits: int, width: int, batch_size: int) -> str:
     for i, (form, word) in enumerate((("list", "list"), ("bitmap", "bitmap"), ("shared", "one set for the batch"))):
         cost = [index_bits(form, batch_size, width, int(n)) / count for n in kept]
         right.plot(kept / width, cost, label=word, markevery=max(1, len(kept) // 8), **series(i))
-    right.axvline(k / width, color="#555555", linewidth=1.2, linestyle=":", label=f"k = {k}")
+    right.axvline(k / width, color=REFERENCE, linewidth=1.2, linestyle=":", label=f"k = {k}")
     right.set(xlim=(0, None), ylim=(0, None), xlabel="$k / P$: share that is kept", ylabel="index, bits a component")
     right.legend(loc="lower center", bbox_to_anchor=(0.5, 1.01), ncols=2, borderaxespad=0.0)
     own, shared = (8 * TopK(k).payload_bytes(batch_size, width, once) / count + header for once in (False, True))

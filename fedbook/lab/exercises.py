@@ -20,6 +20,7 @@ from typing import Any
 from fedbook.arguments import wrong
 from fedbook.lab import show
 from fedbook.lab.compare import NotAttempted, short
+from fedbook.lab.style import GREEN_TEXT, NEUTRAL_TEXT, ORANGE_TEXT
 
 NOT_ATTEMPTED, RIGHT, WRONG = "not attempted", "right", "wrong"
 SIGNS = {NOT_ATTEMPTED: "…", RIGHT: "✓", WRONG: "✗"}
@@ -213,6 +214,6 @@ def _hint(one: Exercise, problem: str) -> str:
 
 
 def _html(verdict: Verdict) -> str:
-    colour = {NOT_ATTEMPTED: "#595959", RIGHT: "#00664B", WRONG: "#A34700"}[verdict.status]
+    colour = {NOT_ATTEMPTED: NEUTRAL_TEXT, RIGHT: GREEN_TEXT, WRONG: ORANGE_TEXT}[verdict.status]
     text = "<br>".join(html.escape(line.strip()) for line in str(verdict).split("\n"))
     return f'<div role="status" style="border-left:4px solid {colour};padding:.3em .8em">{text}</div>'

@@ -8,18 +8,15 @@ raises in the cell, where every tool sees it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fedbook.arguments import integer, wrong
-from fedbook.lab import show
+from fedbook.lab import frames, show
 from fedbook.lab.canvas import Canvas, named
 from fedbook.lab.controls import Control, checked_controls
-from fedbook.lab.pieces import button, picture, row, said, say
+from fedbook.lab.pieces import button, picture, play, row, said, say
 from fedbook.progress import headless
-
-REDRAW_MS = 150.0  # what a redraw may take; headless runs refuse ten times as much
 
 
 class RedrawError(RuntimeError):
@@ -27,12 +24,11 @@ class RedrawError(RuntimeError):
 
 
 class Explorer(show.Quiet):
-    """What ``explore`` made: ``widget`` (to show again), ``values`` (now), ``controls``, ``timings``."""
+    """What ``explore`` made: ``widget`` (to show again), ``values`` (now), ``controls``, ``sentence``."""
 
     def __init__(self, draw: Callable[..., str], axes: tuple, height: int | None, controls, presets) -> None:
         self.draw, self.specs = draw, checked_controls(draw, controls)
         self.presets = _checked_presets(self.specs, presets)
-        self.timings: dict[str, float] = {}  # setting -> milliseconds of its redraw
         self.canvas = Canvas(axes)
         # Outside any output widget: a bug at the default values raises in the cell.
         first = self.canvas.redraw(draw, **self._defaults())
@@ -43,11 +39,6 @@ class Explorer(show.Quiet):
     def values(self) -> dict[str, Any]:
         """The values the controls stand at."""
         return {name: self.specs[name].snap(control.value) for name, control in self.controls.items()}
-
-    @property
-    def slowest_ms(self) -> float:
-        """Milliseconds of the slowest redraw so far (0.0: none was timed)."""
-        return max(self.timings.values(), default=0.0)
 
     def set(self, **values: Any) -> None:
         """Put controls to ``values`` and redraw once. Raises: ValueError (unknown name, not allowed)."""
@@ -67,14 +58,21 @@ class Explorer(show.Quiet):
         """Put every control back to where it started."""
         self.set(**self._defaults())
 
-    def sweep(self) -> dict[str, float]:
-        """Redraw at every stop of every control, at both corners and every preset; the milliseconds of each.
+    def sweep(self) -> dict[str, str]:
+        """Redraw at every stop of every control, at both corners and every preset; the sentence of each.
 
         Raises: RedrawError naming control and value.
         """
-        for setting, values in self._settings():
-            self.timings[setting] = self._timed(setting, values)
-        return dict(self.timings)
+        return {setting: self._try(setting, values) for setting, values in self._settings()}
+
+    def frames(self) -> dict[str, Any]:
+        """The frames that a page shows in place of this widget. Raises: RedrawError."""
+        positions = frames.Positions(self.specs, self.presets)
+        album = positions.album()
+        for setting, values in positions.settings():
+            sentence = self._try(setting, values)
+            album.add(positions.at(values), self.canvas.frame(), sentence)
+        return album.bundle()
 
     def _defaults(self) -> dict[str, Any]:
         return {name: spec.value for name, spec in self.specs.items()}
@@ -93,27 +91,19 @@ class Explorer(show.Quiet):
         for name, changes in self.presets.items():
             yield f"preset {name!r}", {**defaults, **changes}
 
-    def _timed(self, setting: str, values: dict[str, Any]) -> float:
-        """Milliseconds of one redraw (the better of two if the first looks slow). Raises: RedrawError."""
+    def _try(self, setting: str, values: dict[str, Any]) -> str:
+        """The sentence of one redraw. Raises: RedrawError."""
         from IPython.utils.capture import capture_output
 
-        for last in (False, True):
-            start = time.perf_counter()
-            try:
-                with capture_output(stderr=False) as captured:
-                    self.canvas.redraw(self.draw, **values)
-            except Exception as error:
-                raise RedrawError(f"explore({named(self.draw)}) failed at {setting}: {said(error)}") from error
-            milliseconds = 1000 * (time.perf_counter() - start)
-            if captured.stdout or captured.outputs:
-                raise RedrawError(f"explore({named(self.draw)}) printed or displayed something at {setting}; allowed "
-                                  "is drawing on the axes and returning one sentence")  # fmt: skip
-            if milliseconds <= REDRAW_MS or last:
-                break
-        if milliseconds > 10 * REDRAW_MS:
-            raise RedrawError(f"explore({named(self.draw)}) took {milliseconds:.0f} ms at {setting}; a redraw may take "
-                              f"{REDRAW_MS:.0f} ms: compute it once before, or use run_panel")  # fmt: skip
-        return milliseconds
+        try:
+            with capture_output(stderr=False) as captured:
+                _, sentence = self.canvas.redraw(self.draw, **values)
+        except Exception as error:
+            raise RedrawError(f"explore({named(self.draw)}) failed at {setting}: {said(error)}") from error
+        if captured.stdout or captured.outputs:
+            raise RedrawError(f"explore({named(self.draw)}) printed or displayed something at {setting}; allowed "
+                              "is drawing on the axes and returning one sentence")  # fmt: skip
+        return sentence
 
     def _build(self, png: bytes, height: int) -> None:
         import ipywidgets as w
@@ -129,7 +119,8 @@ class Explorer(show.Quiet):
             buttons.append(button(name, tip, lambda v=values: self.set(**{**self._defaults(), **v})))
         self.image, self.reading, self.errors = picture(png, height), w.HTML(), w.Output()
         say(self.reading, self.sentence)
-        rows = [row(*self.controls.values()), row(*buttons)]
+        players = [play(self.controls[name]) for name, spec in self.specs.items() if spec.kind == "play"]
+        rows = [row(*self.controls.values(), *players), row(*buttons)]
         self.widget = w.VBox([*rows, self.image, self.reading, self.errors])
 
     def _changed(self) -> None:
@@ -181,29 +172,11 @@ def explore(
     explorer = Explorer(draw, axes, height, controls, presets)
     if headless():
         explorer.sweep()
-        show.show_static(explorer.widget, explorer.png, explorer.sentence)
+        drawn = explorer.frames() if frames.wanted() else None
+        show.show_static(explorer.widget, explorer.png, explorer.sentence, drawn)
     else:
         show.show_widget(explorer.widget)
     return explorer
-
-
-def redraw_table(**explorers: Explorer) -> str:
-    """A table of redraw milliseconds: name, settings timed, median, worst and where the worst was.
-
-    What was not swept yet is swept now. Raises: TypeError, ValueError (none), RedrawError.
-    """
-    import statistics
-
-    if not explorers:
-        raise ValueError("explorers: got none; allowed is name=explore(...), at least one")
-    lines = [f"{'figure':<20}{'settings':>9}{'median ms':>11}{'worst ms':>10}  worst at"]
-    for name, explorer in explorers.items():
-        if not isinstance(explorer, Explorer):
-            raise wrong(TypeError, name, explorer, "what explore(...) returned")
-        times = explorer.timings or explorer.sweep()
-        at, worst = max(times.items(), key=lambda pair: pair[1])
-        lines.append(f"{name:<20}{len(times):>9}{statistics.median(times.values()):>11.0f}{worst:>10.0f}  {at}")
-    return "\n".join(lines)
 
 
 def _checked_presets(specs: Mapping[str, Control], presets: Any) -> dict[str, dict[str, Any]]:

@@ -9,7 +9,7 @@ import torch
 from matplotlib.axes import Axes
 
 from fedbook import arguments
-from fedbook.lab.style import series
+from fedbook.lab.style import REFERENCE, series
 
 
 def stored(name: str) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def draw_stored(ax: Axes, table: dict[str, Any], target: float | None = None) ->
             ax.plot(t, row, label=label if s == 0 else None, **look)
         parts.append(f"{label} " + ", ".join(f"{v:.3f}" for v in values[:, -1].tolist()))
     if target is not None:
-        ax.axhline(target, color="#555555", linewidth=0.8, linestyle=":")
+        ax.axhline(target, color=REFERENCE, linewidth=0.8, linestyle=":")
     ax.set_ylim(0.0, 1.02)
     ax.set_xlabel("round")
     ax.set_ylabel(table["metric"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -22,9 +21,10 @@ from fedbook.learning.contrast import bank_objective, correlation, effective_ran
 from fedbook.learning.encoders import ENCODERS, PROJECTORS, Encoder, encoder
 from fedbook.learning.neighbours import knn_predict
 from fedbook.learning.probe import few_labels, linear_probe
-from fedbook.learning.problems import OPTIONS, ImageSettings, judged, pixel_moments
+from fedbook.learning.problems import OPTIONS, ImageSettings, evaluations, judged, pixel_moments
 from fedbook.learning.views import Views
 from fedbook.partition import Partition, by_name
+from fedbook.settings import setting
 
 FEW = 5  # labels a class of the probe with few labels
 JUDGED_VIEWS = 4  # views a sample of the bank on which the objective is computed, where training has none
@@ -32,40 +32,24 @@ CHUNK = 2048  # images at a time in evaluation
 LIMIT = 1e15  # representations beyond it have diverged
 
 
-@dataclass(frozen=True)
 class PretrainingSettings(ImageSettings):
-    """As :class:`ImageSettings`, with an encoder in place of a classifier.
-
-    ``model``: a word of fedbook.learning.encoders. ``width`` (H): of the representation. ``projector``: "mlp",
-    "batch_norm" (the same with batch normalisation), "linear" or "none" between the backbone's features and the
-    representation; ``projector_hidden``: units of its hidden layer (0: twice the width). ``views``: a recipe of
-    fedbook.learning.augmentation. ``bank`` (K): views a sample, made once, that training draws from (0: fresh views
-    each time). ``neighbours``: k of the nearest-neighbour vote. ``judged_samples``: training images that the vote and
-    the probe learn from and the objective is computed on (0: all). ``evaluate_every`` 0: five evaluations a run.
-    """
-
-    models: ClassVar[tuple[str, ...]] = tuple(ENCODERS)
+    """How images are split, which encoder learns them from which views, and how it is judged."""
 
     clients: int = 10
     classes_per_client: int = 1
-    model: str = "mlp"
-    width: int = 16
-    projector: str = "mlp"
-    projector_hidden: int = 0
-    views: str = "digits"
-    bank: int = 16
-    neighbours: int = 20
-    judged_samples: int = 0
-
-    def __post_init__(self):
-        super().__post_init__()
-        arguments.integer("width", self.width, 1)
-        arguments.one_of("projector", self.projector, PROJECTORS)
-        arguments.integer("projector_hidden", self.projector_hidden, 0)
-        arguments.one_of("views", self.views, AUGMENTATIONS)
-        arguments.integer("bank", self.bank, 0)
-        arguments.integer("neighbours", self.neighbours, 1)
-        arguments.integer("judged_samples", self.judged_samples, 0)
+    model: str = setting("mlp", None, "the encoder: see fedbook.learning.encoders", choices=ENCODERS)
+    width: int = setting(16, "H", "components of the representation", minimum=1)
+    projector: str = setting("mlp", None, "between features and representation; batch_norm: mlp with normalisation",
+                             choices=PROJECTORS)  # fmt: skip
+    projector_hidden: int = setting(0, None, "units of its hidden layer", "0: twice the width", minimum=0)
+    views: str = setting("digits", None, "how samples are varied: see fedbook.learning.augmentation",
+                         choices=AUGMENTATIONS)  # fmt: skip
+    bank: int = setting(16, "K", "views of a sample, made once, that training draws from", "0: fresh ones each time",
+                        minimum=0)  # fmt: skip
+    neighbours: int = setting(20, "k", "nearest neighbours that vote", minimum=1)
+    judged_samples: int = setting(0, None, "training images of which vote, probe and objective are made", "0: all",
+                                  minimum=0)  # fmt: skip
+    evaluate_every: int = evaluations(5)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from fedbook.federation.tree import Tree, first_leaf, tree_map
 from fedbook.learning.models import MODELS, Model, model
 from fedbook.partition import Partition, by_name
 from fedbook.randomness import stream
+from fedbook.settings import Settings, setting
 
 IMAGES = {
     "digits": "handwritten digits, 8x8, 1,797 (scikit-learn)",
@@ -41,43 +42,28 @@ def described(*names: str) -> dict[str, str]:
     return {name: IMAGES[name] for name in names}
 
 
-@dataclass(frozen=True)
-class ImageSettings:
-    """How images are split and which model learns them.
+def evaluations(count: int) -> int:
+    """The setting of how often models are judged, with ``count`` times a run as its default."""
+    return setting(0, None, "rounds between evaluations", f"0: {count} evaluations a run", minimum=0)
 
-    ``partition``: iid, shards, classes, dirichlet or quantity, with ``shards_per_client``,
-    ``classes_per_client`` (S) or ``alpha`` (up to 1e9: no skew). ``clients`` (K). ``train_samples`` and
-    ``test_samples``: how many images to use, drawn at random (0: all). ``model``: a word of
-    fedbook.learning.models. ``judge``: "test", or "validation": a tenth of the training images is held out and
-    judged on instead (for choosing settings; the test images are not touched). ``evaluate_every``: rounds
-    between evaluations (0: about 25 evaluations a run).
-    """
 
-    partitions: ClassVar[tuple[str, ...]] = tuple(OPTIONS)
-    models: ClassVar[tuple[str, ...]] = tuple(MODELS)
+class ImageSettings(Settings):
+    """How images are split and which model learns them."""
 
-    partition: str = "classes"
-    clients: int = 100
-    shards_per_client: int = 2
-    classes_per_client: int = 2
-    alpha: float = 0.5
-    train_samples: int = 0
-    test_samples: int = 0
-    model: str = "mlp"
-    judge: str = "test"
-    evaluate_every: int = 0
-
-    def __post_init__(self):
-        arguments.one_of("partition", self.partition, self.partitions)
-        arguments.integer("clients", self.clients, 1)
-        arguments.integer("shards_per_client", self.shards_per_client, 1)
-        arguments.integer("classes_per_client", self.classes_per_client, 1)
-        arguments.real("alpha", self.alpha, maximum=1e9, above=0.0)
-        arguments.integer("train_samples", self.train_samples, 0)
-        arguments.integer("test_samples", self.test_samples, 0)
-        arguments.one_of("model", self.model, self.models)
-        arguments.one_of("judge", self.judge, ("test", "validation"))
-        arguments.integer("evaluate_every", self.evaluate_every, 0)
+    partition: str = setting("classes", None, "how clients differ (see fedbook.partition)", choices=OPTIONS)
+    clients: int = setting(100, "K", "clients among whom the images are split", minimum=1)
+    shards_per_client: int = setting(2, None, "of the partition shards", minimum=1)
+    classes_per_client: int = setting(2, "S", "of the partition classes", minimum=1)
+    alpha: float = setting(0.5, "alpha", "of the partitions dirichlet and quantity", "1e9: no skew",
+                           maximum=1e9, above=0.0)  # fmt: skip
+    train_samples: int = setting(0, None, "training images used, drawn at random", "0: all", minimum=0)
+    test_samples: int = setting(0, None, "test images used, drawn at random", "0: all", minimum=0)
+    model: str = setting("mlp", None, "see fedbook.learning.models", choices=MODELS)
+    judge: str = setting(
+        "test", None, "on what models are judged; validation: a tenth of the training images, held out for choosing",
+        choices=("test", "validation"),
+    )  # fmt: skip
+    evaluate_every: int = evaluations(25)
 
 
 @dataclass(frozen=True)

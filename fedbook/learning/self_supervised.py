@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -27,45 +27,30 @@ from fedbook.learning.encoders import Encoder
 from fedbook.learning.models import Parameters, stack
 from fedbook.learning.views import Views
 from fedbook.randomness import stream
+from fedbook.settings import Settings, setting
 
 BatchLoss = Callable[[Mapping[str, Any], Mapping[str, Tensor]], Any]  # of parameters and a batch, as sgd takes it
 
 
-@dataclass(frozen=True)
-class Training:
-    """What every method has; each field with the paper's symbol and its degenerate value.
+class Training(Settings):
+    """What every self-supervised method has."""
 
-    ``rounds`` (T). ``cohort``: clients that train in a round (0: everyone). ``local_epochs`` (E). ``batch_size`` (B; 0:
-    all local samples, so that an epoch is a step). ``pairs`` (V): pairs of views of a sample in training, 2V views.
-    ``lr`` (eta), annealed over the rounds by ``lr_schedule`` ("cosine", "constant"). ``momentum`` (0: none; fresh in
-    every round). ``weight_decay``. ``max_norm``: longer gradients are shortened to it (0: never). ``average``:
-    clients' weights by their "sizes", or all equal ("paper", Algorithm 1, line 23; the same for equal sizes).
-    ``precision``: "full", or "mixed" for an encoder computed in bfloat16; parameters, losses and matrices never are.
-    """
-
-    rounds: int = 200
-    cohort: int = 0
-    local_epochs: int = 5
-    batch_size: int = 512
-    pairs: int = 1
-    lr: float = 0.03
-    lr_schedule: str = "cosine"
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
-    max_norm: float = 3.0
-    average: str = "sizes"
-    precision: str = "full"
-
-    def __post_init__(self):
-        for name in ("rounds", "cohort", "local_epochs", "batch_size"):
-            arguments.integer(name, getattr(self, name), 0)
-        arguments.integer("pairs", self.pairs, 1)
-        for name in ("lr", "weight_decay", "max_norm"):
-            arguments.real(name, getattr(self, name), 0.0)
-        arguments.real("momentum", self.momentum, 0.0, below=1.0)
-        arguments.one_of("lr_schedule", self.lr_schedule, ("cosine", "constant"))
-        arguments.one_of("average", self.average, ("sizes", "paper"))
-        arguments.one_of("precision", self.precision, ("full", "mixed"))
+    rounds: int = setting(200, "T", "rounds of the federation", minimum=0)
+    cohort: int = setting(0, None, "clients that train in a round", "0: everyone", minimum=0)
+    local_epochs: int = setting(5, "E", "local passes over the data", minimum=0)
+    batch_size: int = setting(512, "B", "samples of a local step", "0: all, an epoch is one step", minimum=0)
+    pairs: int = setting(1, "V", "pairs of views of a sample in training: 2V views", minimum=1)
+    lr: float = setting(0.03, "eta", "step size in the first round", minimum=0.0)
+    lr_schedule: str = setting("cosine", None, "how lr falls over the rounds", choices=("cosine", "constant"))
+    momentum: float = setting(0.9, None, "of the local steps, fresh in every round", "0: none", minimum=0.0, below=1.0)
+    weight_decay: float = setting(5e-4, None, "of the local steps", "0: none", minimum=0.0)
+    max_norm: float = setting(3.0, None, "longer gradients are shortened to it", "0: never", minimum=0.0)
+    average: str = setting(
+        "sizes", None, "clients weigh by their samples, or all the same (paper: Algorithm 1, line 23)",
+        choices=("sizes", "paper"),
+    )  # fmt: skip
+    precision: str = setting("full", None, "mixed: the encoder in bfloat16; parameters, losses and matrices never",
+                             choices=("full", "mixed"))  # fmt: skip
 
     def rate(self, t: int) -> float:
         """The learning rate of round t, counted from 0."""

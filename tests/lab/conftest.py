@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from matplotlib.figure import Figure
@@ -103,9 +102,3 @@ def axes():
 @pytest.fixture
 def three():
     return Figure().subplots(1, 3)
-
-
-@pytest.fixture
-def own_time(monkeypatch):
-    """Redraws are timed by the time of this process: a busy machine must not make them look slow."""
-    monkeypatch.setattr("fedbook.lab.explore.time", SimpleNamespace(perf_counter=time.process_time))

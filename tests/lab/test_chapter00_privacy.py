@@ -48,18 +48,3 @@ def test_epsilon_against_rounds(ax, z, rounds, exponent):
     assert f"delta = 1e{exponent}" in sentence
     styles = {(line.get_color(), line.get_marker(), line.get_linestyle()) for line in ax.lines}
     assert len(styles) == 3
-
-
-@pytest.mark.parametrize(
-    ("draw", "values", "name"),
-    [
-        (draw_two_outputs, {"noise_multiplier": 0.0, "releases": 1}, "noise_multiplier"),
-        (draw_two_outputs, {"noise_multiplier": 1.0, "releases": 0}, "releases"),
-        (draw_epsilon, {"noise_multiplier": math.nan, "rounds": 1, "delta_exponent": -5}, "noise_multiplier"),
-        (draw_epsilon, {"noise_multiplier": 1.0, "rounds": 0, "delta_exponent": -5}, "rounds"),
-        (draw_epsilon, {"noise_multiplier": 1.0, "rounds": 1, "delta_exponent": 0}, "delta_exponent"),
-    ],
-)
-def test_bad_arguments_are_named(ax, draw, values, name):
-    with pytest.raises((TypeError, ValueError), match=f"^{name}: got"):
-        draw(ax, **values)

@@ -10,9 +10,15 @@ from fedbook.lab import chapter01_floor as floor
 from fedbook.learning.contrast import bank_objective, correlation, effective_rank, spectral_loss
 from fedbook.randomness import normal, stream
 
-PROBLEM = descent.digits_problem(20)
-WARM = descent.run(PROBLEM, 60, 0.005).theta
-SMALL = descent.digits_problem(8)
+
+@pytest.fixture(scope="module", autouse=True)
+def trained_once():
+    global PROBLEM, WARM, SMALL  # not while tests are collected
+    PROBLEM = descent.digits_problem(20)
+    WARM = descent.run(PROBLEM, 60, 0.005).theta
+    SMALL = descent.digits_problem(8)
+
+
 OWNER = torch.arange(10).repeat_interleave(20)
 F64 = torch.float64
 
@@ -235,34 +241,3 @@ def test_many_local_steps_break_alpha_q_and_not_the_schedule():
     assert float(calm.loss[-1]) < float(fedavg.loss[-1]) < float(wild.loss[-20:].mean()) - 1
     assert float(wild.rank.min()) < 2.2 and float(calm.rank[-1]) > 8
     assert float(wild.turn[-20:].mean()) < -0.8 < 0.9 < float(calm.turn[-20:].mean())  # back and forth
-
-
-def test_nonsense_is_refused_by_name():
-    p, run = PROBLEM, descent.run
-    cases = [
-        (descent.digits_problem, (1,), "samples"), (descent.digits_problem, (None,), "samples"),
-        (descent.digits_problem, (131,), "samples"), (run, (None, 1, 0.1), "problem"), (run, (p, 0, 0.1), "rounds"),
-        (run, (p, 1, math.nan), "lr"), (run, (p, 1, -0.1), "lr"), (run, (p, 1, 0.1, "x"), "alpha"),
-        (run, (p, 1, 0.1, None), "alpha"), (run, (p, 2, 0.1, torch.ones(3)), "alpha"), (run, (p, 1, 0.1, 1.1), "alpha"),
-        (run, (p, 1, 0.1, "q", 0), "local_steps"), (run, (p, 1, 0.1, "q", 1, -1.0), "sigma"),
-        (run, (p, 1, 0.1, "q", 1, 0.0, 21), "batch"), (run, (p, 1, 0.1, "q", 1, 0.0, 2, 0), "pairs"),
-        (run, (p, 1, 0.1, "q", 1, 0.0, None, 1, 0), "views"),
-        (run, (p, 1, 0.1, "q", 1, 0.0, None, 1, None, 11), "cohort"),
-        (run, (p, 1, 0.1, "q", 1, 0.0, None, 1, None, None, torch.ones(3)), "start"),
-        (descent.central, (None, 1, 0.1), "problem"), (descent.central, (p, 0, 0.1), "rounds"),
-        (descent.same_as_central, (p, 1, "x"), "lr"), (floor.batch_bias_norms, (p, WARM, [21], [1]), "batches"),
-        (floor.batch_bias_norms, (p, WARM, [1], [-1]), "pairs"), (floor.batch_bias_norms, (p, None, [1], [1]), "theta"),
-        (floor.batch_bias_norms, (None, WARM, [1], [1]), "problem"),
-        (floor.noise_by_clients, (p, WARM, (3,)), "clients"),
-        (floor.noise_by_clients, (p, WARM, 5), "clients"), (floor.noise_by_clients, (p, WARM, (2,), 1), "draws"),
-        (floor.theorem_6_10, (0,), "rounds"), (floor.theorem_6_10, (1, 1, math.inf), "sigma"),
-        (floor.theorem_6_10, (1, 1, 0.0, 101), "batch"), (floor.mean_slopes, (p, None), "horizons"),
-        (floor.mean_slopes, (p, [1], 0.0), "step"), (floor.plateaus, (p, []), "sigmas"),
-        (floor.plateaus, (p, [-1.0]), "sigma"), (floor.jacobi, (1.1, 0.1, 1), "kappa"),
-        (floor.jacobi, (0.5, 0.0, 1), "alpha"), (floor.jacobi, (0.5, 0.1, 0), "rounds"),
-        (floor.jacobi_of_steps, (0.1, 0, 0.1), "local_steps"), (floor.jacobi_of_steps, (None, 1, 0.1), "alpha"),
-        (floor.stability, (p, 1), "rounds"), (floor.stability, ("x",), "problem"),
-    ]  # fmt: skip
-    for call, given_, name in cases:
-        with pytest.raises((TypeError, ValueError), match=f"^{name}: got"):
-            call(*given_)

@@ -10,9 +10,9 @@ from fedbook.lab import chapter01_paper as paper
 from fedbook.learning.contrast import bank_objective, correlation, norm_clip, spectral_loss
 from fedbook.papers.fedsc.matrix_privacy import matrix_sensitivity
 from fedbook.randomness import normal, stream
-from tests.lab.checks import refutes
+from tests.lab.checks import Witnesses, refutes
 
-FOUND = {witness.__name__: witness() for _, witness in errata.ERRATA}
+FOUND = Witnesses(errata.ERRATA)
 STATEMENT = {witness.__name__: statement for statement, witness in errata.ERRATA}
 
 # name -> (the number found, how exactly, the number promised): derived by hand or elsewhere, not by the witness

@@ -44,22 +44,6 @@ def test_uploads_count_not_rounds():
     assert paper.epsilons(row, 0)[1:] == (0.0, 0.0, 0.0, 0.0)
 
 
-def test_the_tables_carry_the_papers_marks():
-    """Bold and underlined in the paper's Table 2: the best and the second best of the federated methods."""
-    first = {("SVHN", 0): "fedema", ("CIFAR-10", 0): "fedsc", ("CIFAR-100", 0): "fedsc", ("SVHN", 1): "fedsc",
-             ("CIFAR-10", 1): "fedca", ("CIFAR-100", 1): "fedsc"}  # fmt: skip
-    for (data, partial), name in first.items():
-        places = paper.ranks(paper.column(data, bool(partial)))
-        assert places[name] == 1 and sorted(places.values()) == list(range(1, 8))
-    assert paper.ranks(paper.column("SVHN", False))["fedsc"] == 2
-    assert paper.ranks(paper.column("CIFAR-10", True))["fedsc"] == 2
-    central = paper.TABLE_2[paper.CENTRAL]
-    assert all(central[data][0][0] > max(paper.column(data, False).values()) for data in paper.CLIENTS)
-    assert set(paper.TABLE_1) < set(paper.NAMES) and [row[2] for row in paper.TABLE_1.values()] == [False] * 4 + [True]
-    assert all(paper.SIZE[d] * paper.CLIENTS[d][0] == 50_000 for d in paper.CLIENTS)
-    assert all(paper.CLASSES[d] * paper.CLIENTS[d][0] == c for d, c in zip(paper.CLIENTS, (10, 10, 100), strict=True))
-
-
 def test_sums_of_the_printed_numbers():
     """Typing errors: column sums of Table 2, added up from the paper's page."""
     sums = {"SVHN": (614.46, 607.01), "CIFAR-10": (500.58, 483.85), "CIFAR-100": (338.17, 302.37)}
@@ -111,26 +95,15 @@ def test_the_epsilon_table():
     assert all(len(line) <= 110 for line in lines)
 
 
-@pytest.mark.parametrize("value", [None, "x", 3, math.nan, [], {1: 2}])
-def test_nonsense_is_refused_by_name(value):
-    error = (TypeError, ValueError)
-    for call, name in (
-        (lambda v: paper.epsilons(v), "row"),
-        (lambda v: paper.column(v, True), "data"),
-        (lambda v: paper.column("SVHN", v), "partial"),
-        (lambda v: paper.drops(v), "data"),
-        (lambda v: paper.ranks(v), "values"),
-        (lambda v: paper.ranks({"a": "b", "c": v}), "values"),
-        (lambda v: paper.beside_table(v, {}), "full"),
-        (lambda v: paper.beside_table({}, {"fedsc": v}), "partial"),
-        (lambda v: paper.beside_table({}, {}, v), "data"),
-        (lambda v: paper.drop_table({}, v if v is not None else 0), "partial"),
-    ):
-        with pytest.raises(error, match=f"^{name}: got"):
-            call(value)
-    for uploads in ("x", -1, 2.5, math.nan, True):
-        with pytest.raises(error, match="^uploads: got"):
-            paper.epsilons(paper.TABLE_6[0], uploads)
-    for pair in ((90.1, 1.0), (0.9, -1.0), (math.nan, 0.0), (0.9,), "ab"):
-        with pytest.raises(error, match="^full: got"):
-            paper.beside_table({"fedsc": pair}, {})
+def test_the_tables_carry_the_papers_marks():
+    """Bold and underlined in the paper's Table 2: the best and the second best of the federated methods."""
+    first = {("SVHN", 0): "fedema", ("CIFAR-10", 0): "fedsc", ("CIFAR-100", 0): "fedsc", ("SVHN", 1): "fedsc",
+             ("CIFAR-10", 1): "fedca", ("CIFAR-100", 1): "fedsc"}  # fmt: skip
+    for (data, partial), name in first.items():
+        places = paper.ranks(paper.column(data, bool(partial)))
+        assert places[name] == 1 and sorted(places.values()) == list(range(1, 8))
+    assert paper.ranks(paper.column("SVHN", False))["fedsc"] == 2
+    assert paper.ranks(paper.column("CIFAR-10", True))["fedsc"] == 2
+    central = paper.TABLE_2[paper.CENTRAL]
+    assert all(central[data][0][0] > max(paper.column(data, False).values()) for data in paper.CLIENTS)
+    assert all(paper.SIZE[d] * paper.CLIENTS[d][0] == 50_000 for d in paper.CLIENTS)

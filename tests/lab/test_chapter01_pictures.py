@@ -13,14 +13,12 @@ from fedbook.lab.chapter01_theory import pairwise_loss
 from fedbook.learning.contrast import bank_objective, norm_clip
 from fedbook.randomness import stream
 
-THREE = pictures.three_clients(samples=20, rounds=15)
-TEN = pictures.ten_clients(rounds=4, train_samples=300, local_epochs=2)
-SMALL = pictures.few_classes((3, 8, 5), samples=10)
 
-
-def draw(found, shape):
-    axes = Figure().subplots(*shape)
-    return axes, (pictures.draw_clients if shape == (2, 4) else pictures.draw_matrices)(axes, found)
+@pytest.fixture(scope="module", autouse=True)
+def trained_once():
+    global THREE, SMALL  # not while tests are collected
+    THREE = pictures.three_clients(samples=20, rounds=15)
+    SMALL = pictures.few_classes((3, 8, 5), samples=10)
 
 
 # --- views
@@ -83,7 +81,8 @@ def test_clients_that_see_only_themselves_stay_in_one_place():
 
 
 def test_clients_are_drawn():
-    axes, sentence = draw(THREE, (2, 4))
+    axes = Figure().subplots(2, 4)
+    sentence = pictures.draw_clients(axes, THREE)
     for label, one in THREE.items():
         assert f"{label} {one.cosine:.2f}, {one.gap:.3f}, {one.loss:.3f}" in sentence
     points = [line for line in axes[0, 2].lines if line.get_linestyle() == "None"]
@@ -107,62 +106,3 @@ def test_orthogonal_means_lie_120_degrees_apart():
     at = np.array([line.get_xydata()[0] for line in axes[0].lines if line.get_linestyle() == "None"])
     cosines = at @ at.T / np.linalg.norm(at, axis=1)[0] ** 2
     assert np.allclose(cosines, 1.5 * np.eye(3) - 0.5) and "made 0.00, 0.000, -1.000" in sentence
-
-
-# --- ten clients
-
-
-def test_matrices_stand_in_the_basis_of_their_mean():
-    theta = {name: p.detach() for name, p in SMALL.encoder.module.named_parameters()}
-    one, z = pictures.matrices_of(SMALL, theta, 4.0), pictures.placed(SMALL, theta, 4.0).z.double()
-    mean = one.matrices.mean(0)  # the three clients are equally large
-    assert torch.allclose(mean, mean.diagonal().diag(), atol=1e-7) and (mean.diagonal().diff() < 0).all()
-    assert torch.allclose(mean.diagonal(), torch.linalg.eigvalsh(z.T @ z / len(z)).flip(0), atol=1e-5)
-
-
-def test_matrices_of_ten_clients():
-    for one in TEN.values():
-        assert one.matrices.shape == (10, 16, 16) and torch.allclose(one.matrices, one.matrices.mT)
-        a, b = one.matrices[2], one.matrices[7]
-        assert float(one.overlaps[2, 7]) == pytest.approx(float((a * b).sum() / (a.norm() * b.norm())))
-        assert one.overlap == pytest.approx((float(one.overlaps.sum()) - 10) / 90)
-    axes, sentence = draw(TEN, (2, 2))
-    for label, one in TEN.items():
-        assert f"{label} {one.overlap:.2f} and {one.gap:.3f}" in sentence
-    assert np.allclose(axes[1, 1].images[0].get_array(), TEN["FedSC"].overlaps)
-    canvas = axes[0, 0].images[0].get_array()
-    first = TEN["FedAvg + SC"].matrices[0]
-    assert np.allclose(canvas[5:21, :16], first / first.abs().max(), atol=1e-6)
-
-
-# --- nonsense
-
-
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (lambda a: pictures.views_of("cats"), "name"),
-        (lambda a: pictures.views_of("digits", count=1), "count"),
-        (lambda a: pictures.views_of("digits", views=None), "views"),
-        (lambda a: pictures.draw_views(a), "seen"),
-        (lambda a: pictures.draw_views(a, None), "seen"),
-        (lambda a: pictures.draw_views(a, *[pictures.views_of("digits", 2, 2)] * 2), "axes"),
-        (lambda a: pictures.few_classes((1, 2)), "numerals"),
-        (lambda a: pictures.few_classes((1, 2, 2)), "numerals"),
-        (lambda a: pictures.few_classes((1, 2, 10)), "numerals"),
-        (lambda a: pictures.few_classes((1, 2, 3), samples=0), "samples"),
-        (lambda a: pictures.three_clients(samples=10, rounds=-1), "rounds"),
-        (lambda a: pictures.three_clients(samples=10, lr=math.nan), "lr"),
-        (lambda a: pictures.placed(None, {}), "problem"),
-        (lambda a: pictures.ten_clients(rounds=0), "rounds"),
-        (lambda a: pictures.ten_clients(rounds=1, colour=3), "setting"),
-        (lambda a: pictures.draw_clients(a, THREE), "axes"),
-        (lambda a: pictures.draw_clients(a, {}), "found"),
-        (lambda a: pictures.draw_clients([a, a], {"x": 3}), "found"),
-        (lambda a: pictures.draw_matrices(a, TEN), "axes"),
-        (lambda a: pictures.draw_matrices([a, a], {"x": 3}), "found"),
-    ],
-)  # fmt: skip
-def test_nonsense_is_named(call, name):
-    with pytest.raises((TypeError, ValueError), match=rf"^{name}.*: got"):
-        call(Figure().subplots())

@@ -166,18 +166,6 @@ def test_noise_levels_stand_between_the_lines(ax):
     assert re.search(r"FedSC with noise +3 +none", text)
 
 
-def test_ambiguous_noise_is_refused(ax):
-    twice = table(*NOISY["cells"], copy.deepcopy(NOISY["cells"][0]))
-    with pytest.raises(ValueError, match=r"^fixed.*epsilon 6"):
-        stored.noised(twice)
-    other = cell("fedavg-sc", [[0.1], [0.2]], rounds=(10,))
-    with pytest.raises(ValueError, match=r"^fixed.*FedAvg\+SC"):
-        stored.draw_privacy(ax, NOISY, table(FEDAVG, other))
-    assert "70.0" in stored.draw_privacy(ax, NOISY, table(FEDAVG, copy.deepcopy(FEDAVG)))  # the same runs
-    with pytest.raises(ValueError, match=r"^table.*noise"):
-        tables.privacy_table(MADE)
-
-
 # --- tuning
 
 
@@ -219,30 +207,3 @@ def test_what_compare_returns_can_be_read():
     assert list(stored.noised(private)) == [3.0]
     text = tables.privacy_table(private, {**made, "cells": made["cells"][1:2]})
     assert len(text.splitlines()) == 4 and torch.isfinite(stored.scores(private["cells"][1])).all()
-
-
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (lambda a: stored.cells_of(), "table"),
-        (lambda a: stored.cells_of(None), "table"),
-        (lambda a: stored.cells_of("x"), "table"),
-        (lambda a: stored.cells_of(MADE, table(FEDSC, problem="mnist")), "table"),
-        (lambda a: stored.cells_of(MADE, cohort=5), "fixed"),
-        (lambda a: stored.cells_of(MADE, colour=1), "setting"),
-        (lambda a: stored.cells_of(table(cell("sgd", [[0.1]]))), "method"),
-        (lambda a: stored.scores(FEDSC, "f1"), "metric"),
-        (lambda a: stored.draw_rounds(a, MADE), "axes"),
-        (lambda a: stored.draw_rounds(a, MADE, metrics=["f1"]), "metric"),
-        (lambda a: stored.draw_rounds(a, MADE, methods=["fedx"], metrics=["knn"]), "methods"),
-        (lambda a: stored.draw_rounds(a, MADE, methods="fedsc", metrics=["knn"]), "methods"),
-        (lambda a: stored.draw_differences(a, MADE, base="fedx"), "base"),
-        (lambda a: stored.draw_differences(a, MADE, metric="loss"), "metric"),
-        (lambda a: stored.draw_differences(a, table(FEDAVG)), "table"),
-        (lambda a: stored.draw_participation(a, MADE, cohort="x"), "cohort"),
-        (lambda a: stored.draw_privacy(a, NOISY, base="x"), "base"),
-    ],
-)
-def test_nonsense_is_named(ax, call, name):
-    with pytest.raises((TypeError, ValueError), match=rf"^{name}: got"):
-        call(ax)

@@ -249,7 +249,7 @@ def test_spectrum_picture(axes, recorded):
 # --- every corner of every control
 
 
-def test_sweeps(own_time, recorded):
+def test_sweeps(recorded):
     pair = Explorer(
         two.draw_two_clients, (1, 2, (9.5, 4.2)), None,
         {"alpha": choice("α  own contrast", ALPHAS, "q"), "share": slider("q₁  share of client 1", 0.1, 0.9, 0.05, 0.5),
@@ -285,45 +285,3 @@ def test_nothing_leaves_the_numbers(alpha, similarity):
 
 def pair(changes):
     return lambda a, _: two.draw_two_clients(a, **(PAIR | changes))
-
-
-def noised(changes):
-    return lambda _, a: DRAW(a, **(NOISE | changes))
-
-
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (lambda a, _: two.draw_two_clients(a[0], **PAIR), "axes"),
-        *((pair({"alpha": v}), "alpha") for v in (0.0, 1.5, "x", None, math.nan)),
-        *((pair({"share": v}), "share") for v in (0.0, 1.0, "x", math.nan)),
-        *((pair({"local_steps": v}), "local_steps") for v in (0, 26, 1.5, None)),
-        *((pair({"similarity": v}), "similarity") for v in (-0.1, 1.1, "x", math.inf)),
-        (lambda _, a: DRAW(a[:2], **NOISE), "axes"),
-        *((noised({"epsilon": v}), "epsilon") for v in (0.0, -1.0, "x", math.nan)),
-        *((noised({"size": v}), "size") for v in (0.0, None, math.inf)),
-        *((noised({"uploads": v}), "uploads") for v in (0.0, "x")),
-        *((noised({"width": v}), "width") for v in (7, "x", None)),
-        (lambda *_: widgets.noise_drawer({}), "matrices"),
-        (lambda *_: widgets.noise_drawer(None), "matrices"),
-        (lambda *_: widgets.noise_drawer({4: psd(5)}), "matrices, H = 4"),
-        (lambda *_: widgets.noise_drawer({2: torch.full((2, 2), math.nan)}), "matrices, H = 2"),
-        (lambda *_: widgets.client_matrices(0), "rounds"),
-        (lambda *_: widgets.record_spectra(0), "rounds"),
-        (lambda *_: widgets.record_spectra(5, 0, 2), "rounds"),
-        (lambda *_: widgets.record_spectra(5, 0, 0), "every"),
-        (lambda *_: widgets.record_spectra(5, -1, 5), "seeds?"),
-        (lambda *_: widgets.spectrum_drawer({}), "recorded"),
-        (lambda *_: widgets.spectrum_drawer({"fedsc": 1}), "recorded"),
-    ],
-)  # fmt: skip
-def test_nonsense_is_named(axes, three, call, name):
-    with pytest.raises((TypeError, ValueError), match=rf"^{name}.*: got"):
-        call(axes, three)
-
-
-def test_nonsense_of_the_spectrum(axes, recorded):
-    draw = widgets.spectrum_drawer(recorded)
-    for values, name in (({"method": "x"}, "method"), ({"round": 5}, "round"), ({"round": -1}, "round")):
-        with pytest.raises((TypeError, ValueError), match=rf"^{name}.*: got"):
-            draw(axes, **({"method": "fedsc", "round": 0} | values))

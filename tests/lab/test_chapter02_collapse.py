@@ -187,21 +187,6 @@ def test_every_seed_draws_its_own_directions():
     assert not torch.equal(first.rest, other.rest) and torch.equal(first.rest, collapse.fates(0.5, (0.9,)).rest)
 
 
-def test_the_balance_of_predictor_and_network():
-    for kw in ({}, {"decay": 0.0}, {"target_rate": INF, "predictor_rate": 0.5, "seed": 4}):
-        sides = collapse.balance(**kw)
-        assert off(sides) < 1e-12 and sides.left.shape == (collapse.OUTPUTS, collapse.OUTPUTS)
-    assert float(collapse.balance().left.norm()) > 0.1
-    model = collapse.random_linear(2)
-
-    def speed(*state):
-        return collapse.velocity(collapse.Linear(*model[:2], *state), decay=0.2, predictor_rate=2.0, target_rate=0.7)
-
-    _, (w, p, _) = collapse.march(speed, model[2:], 2.0, 500)
-    first, last = (2 * w[t] @ w[t].T - p[t].T @ p[t] for t in (0, -1))
-    assert float((last - math.exp(-0.8) * first).abs().max()) < 1e-7
-
-
 # --- the alignment term
 
 
@@ -232,34 +217,3 @@ def test_finite_steps_hold_a_length_that_the_flow_does_not():
     assert float(collapse.aligned_steps(0.01, time=0.5).left) == pytest.approx(start * math.exp(-0.15), rel=1e-3)
     flow = collapse.aligned_shrinking(time=0.5)
     assert float(collapse.aligned_steps(0.01, time=0.5).right) == pytest.approx(float(flow.length[-1]), rel=1e-8)
-
-
-def test_nonsense_is_refused_by_name():
-    c = collapse
-    modes = (torch.ones(4).double(),) * 3
-    cases = [
-        (ssl.two_forms, ("x",), "seed"), (ssl.loss_gradient, (-1,), "seed"), (ssl.constant_output, (0.5,), "seed"),
-        (ssl.moving_average, (1.1,), "decay"), (ssl.moving_average, (math.nan,), "decay"),
-        (ssl.moving_average, (0.5, 0), "steps"), (ssl.near_constant, (None,), "scales"),
-        (ssl.near_constant, ([-1.0],), "scales"), (ssl.near_constant, ([],), "scales"),
-        (c.velocity, (c.random_linear(), "x"), "variant"), (c.velocity, (c.random_linear(), None), "variant"),
-        (c.velocity, (c.random_linear(), "both", 0.0), "target_rate"),
-        (c.mode_velocity, ((None,) * 3,), "modes"),
-        (c.velocity, (c.random_linear(), "no stop-gradient", 1.0), "target_rate"),
-        (c.velocity, (c.random_linear(), "both", 1.0, -0.1), "decay"),
-        (c.velocity, (c.random_linear(), "both", 1.0, 0.1, 0.0), "predictor_rate"), (c.velocity, (None,), "model"),
-        (c.mode_velocity, (modes, "both", math.nan), "target_rate"), (c.mode_velocity, (None,), "modes"),
-        (c.mode_course, (0.0,), "time"), (c.matrix_course, (1.0, 0), "steps"),
-        (c.flow_from_loss, ("x",), "variant"), (c.balance, (-1.0,), "decay"), (c.balance, (0.1, INF), "predictor_rate"),
-        (c.rest_points, (0.0, 0.1, 0.1), "signal"), (c.rest_points, (1.0, -0.1, 0.1), "noise"),
-        (c.fates, (0.0,), "decay"), (c.fates, (0.1, None), "factors"), (c.fates, (0.1, [0.0]), "factors"),
-        (c.fates, (0.1, [1.0], -1), "seed"), (c.aligned_steps, (0.0,), "lr"), (c.aligned_steps, (0.1, -1.0), "mu"),
-        (c.aligned_steps, (0.1, 0.5, None), "noise"), (c.aligned_steps, (0.1, 0.5, 0.2, -1.0), "decay"),
-        (c.aligned_steps, (0.1, 0.5, 0.2, 0.1, 0.0), "time"),
-        (c.rest_points, (1.0, 0.1, None), "decay"), (c.scale_free_step, (math.inf,), "lr"),
-        (c.aligned_shrinking, (-1.0,), "mu"), (c.aligned_shrinking, (1.0, "x"), "noise"),
-        (c.aligned_shrinking, (1.0, 0.1, math.nan), "decay"), (c.aligned_shrinking, (1.0, 0.1, 0.1, 0.0), "time"),
-    ]  # fmt: skip
-    for call, given, name in cases:
-        with pytest.raises((TypeError, ValueError), match=f"^{name}: got"):
-            call(*given)

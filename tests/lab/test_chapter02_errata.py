@@ -10,9 +10,9 @@ from fedbook.lab import chapter02_errata_theorem as theorem
 from fedbook.lab import chapter02_paper as paper
 from fedbook.papers.hetero_ssfl import cka
 from fedbook.randomness import normal, stream
-from tests.lab.checks import refutes
+from tests.lab.checks import Witnesses, refutes
 
-FOUND = {witness.__name__: witness() for _, witness in errata.ERRATA}
+FOUND = Witnesses(errata.ERRATA)
 STATEMENT = {witness.__name__: statement for statement, witness in errata.ERRATA}
 ROOT2 = math.sqrt(2)
 

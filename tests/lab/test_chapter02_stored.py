@@ -262,32 +262,3 @@ def test_what_compare_returns_can_be_read():
     whole = own["runs"][0]["bytes_up"] + own["runs"][0]["bytes_down"]
     assert stored.bytes_so_far(own)[1].tolist() == [whole]
     assert "for nothing" in stored.draw_sent(Figure().subplots(), made)
-
-
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (lambda a: stored.draw_methods(a, MADE), "axes"),
-        (lambda a: stored.draw_methods(a, MADE, metrics=["knn"], methods=["fedu"]), "methods"),
-        (lambda a: stored.draw_methods(a, table(PIXELS), metrics=["knn"]), "table"),
-        (lambda a: stored.draw_rounds(a, MADE), "axes"),
-        (lambda a: stored.draw_rounds(a, None), "axes|table"),
-        (lambda a: stored.draw_sent(a, MADE, metric="f1"), "metric"),
-        (lambda a: stored.draw_sent(a, MADE, methods="fedbyol"), "methods"),
-        (lambda a: stored.draw_setting(a, "colour", MADE), "setting"),
-        (lambda a: stored.draw_setting(a, "mu", MADE, line=None), "line"),
-        (lambda a: stored.draw_mu(a, MADE), "axes"),
-        (lambda a: stored.draw_epochs(a, "x"), "table"),
-        (lambda a: stored.draw_alignment_set([a, a], MADE, size=0), "size"),
-        (lambda a: stored.draw_alignment_set([a, a], MADE, source="sky"), "fixed"),
-        (lambda a: pairs.draw_variants(a, MADE), "axes"),
-        (lambda a: pairs.variants(), "table"),
-        (lambda a: pairs.draw_mixture(a, table(BYOL)), "table"),
-        (lambda a: pairs.draw_mixture(a, MADE, metric="knn"), "metric"),
-        (lambda a: pairs.draw_heads([a, a], MADE), "fixed"),
-        (lambda a: stored.cells_of(table(cell("sgd", [[0.1]]))), "method"),
-    ],
-)
-def test_nonsense_is_named(ax, call, name):
-    with pytest.raises((TypeError, ValueError), match=rf"^({name}): got"):
-        call(ax)

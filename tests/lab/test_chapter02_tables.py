@@ -100,22 +100,3 @@ def test_mixture_beside_table_4():
         tables.mixture_table(made, architectures="vgg")
     with pytest.raises(ValueError, match="^together: got"):
         tables.mixture_table({**made, "cells": made["cells"][:1]}, architectures="mlp,cnn_s")
-
-
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (lambda: tables.methods_table(), "table"),
-        (lambda: tables.methods_table(None), "table"),
-        (lambda: tables.methods_table(MADE, mu="x"), "fixed"),
-        (lambda: tables.differences_table(MADE, base="fedu"), "base"),
-        (lambda: tables.differences_table(MADE, metrics=["f1"]), "metric"),
-        (lambda: tables.variants_table(table(BYOL)), "table"),
-        (lambda: tables.disjoint_and_iid_table(MADE, MADE, data="MNIST"), "data"),
-        (lambda: tables.clients_table("x"), "table"),
-        (lambda: tables.mixture_table(table(BYOL), architectures="mlp"), "table"),
-    ],
-)
-def test_nonsense_is_named(call, name):
-    with pytest.raises((TypeError, ValueError), match=rf"^{name}: got"):
-        call()

@@ -431,37 +431,3 @@ def test_batches_see_more_agreement_than_there_is():
     whole = spectrum.minibatches((512,), draws=2)
     assert close((whole.mean[0], torch.tensor(whole.whole, dtype=torch.float64)))
     assert close((whole.debiased[0], torch.tensor(whole.whole_debiased, dtype=torch.float64)))
-
-
-# --- nonsense
-
-
-def test_nonsense_is_refused_by_name():
-    cases = [
-        (theory.representations, (None,), "widths"), (theory.representations, ([],), "widths"),
-        (theory.representations, ((3, 0),), "widths"), (theory.representations, ((3,), 1), "images"),
-        (theory.changed, ("x",), "centre"), (theory.stretched, (0.0,), "stretch"),
-        (theory.stretched, (math.nan,), "stretch"),
-        (theory.common_offset, (5,), "offsets"), (theory.common_offset, ([math.inf],), "offsets"),
-        (theory.row_order, (1,), "images"), (theory.extremes, (None,), "draws"),
-        (theory.distance, (0.5, "gap"), "similarity"), (theory.distance, (draw(2), "far"), "measure"),
-        (theory.triangle, (None,), "measure"), (theory.triangles, ("gap", 0), "draws"),
-        (mean.averaged, ("mean",), "kind"), (mean.averaged, ("order", 1), "clients"),
-        (mean.mixture, (0.0,), "scale"), (mean.mixture, ("x",), "scale"), (mean.dominance, ([],), "norms"),
-        (mean.dominance, ([0.0],), "norms"), (mean.dominance, ([-1.0],), "norms"),
-        (mean.dominance, ([1.0], "x"), "normalise"),
-        (mean.self_inclusion, ("x",), "norms"), (mean.self_inclusion, ([0.0],), "norms"),
-        (mean.agreement, (0, 0.5), "clients"), (mean.agreement, (3, 1.5), "pairwise"),
-        (spectrum.reference, (None,), "images"), (spectrum.ceilings, (3,), "ranks"),
-        (spectrum.ceilings, ([0],), "ranks"),
-        (spectrum.ceilings, ([24],), "ranks"), (spectrum.gradient_structure, (None,), "centre"),
-        (spectrum.signs, (0,), "steps"), (spectrum.signs, (5, -1.0), "lr"), (spectrum.unrelated, (3, 5), "rows"),
-        (spectrum.unrelated, (8, 0), "width"), (spectrum.unrelated, (8, 2, 2, 1), "draws"),
-        (spectrum.all_subsets, (3,), "batch_size"), (spectrum.all_subsets, (10,), "batch_size"),
-        (spectrum.all_subsets, (5, None), "unbiased"), (spectrum.all_subsets, (5, True, 40), "images"),
-        (spectrum.minibatches, (8,), "batch_sizes"), (spectrum.minibatches, ([3],), "batch_sizes"),
-        (spectrum.minibatches, ([8], 64, 1), "draws"),
-    ]  # fmt: skip
-    for call, given_, name in cases:
-        with pytest.raises((TypeError, ValueError), match=f"^{name}: got"):
-            call(*given_)

@@ -12,9 +12,9 @@ from fedbook.lab import chapter03_local as local
 from fedbook.papers.prirfed import local_call
 from fedbook.privacy.gaussian import calibrate
 from fedbook.randomness import normal, stream
-from tests.lab.checks import refutes
+from tests.lab.checks import Witnesses, refutes
 
-FOUND = {witness.__name__: witness() for _, witness in errata.ERRATA}
+FOUND = Witnesses(errata.ERRATA)
 STATEMENT = {witness.__name__: statement for statement, witness in errata.ERRATA}
 LOG5 = math.log(1e5)
 KEEP = 1 - 0.1 / 2 ** (2 / 3)  # what one step of Theorem 5.6's size leaves, N = 2

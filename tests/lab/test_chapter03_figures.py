@@ -254,22 +254,6 @@ def test_noise_breaks_flat_matrices_first(ax):
 
 # --- Table 1 and the theorems
 
-PRINTED = {(100, 1): (0.0426, 0.0604, 0.0855, 0.105, 0.121, 0.136), (100, 5): (1.58, 2.32, 3.46, 4.41, 5.25, 6.03),
-           (500, 5): (0.298, 0.425, 0.609, 0.752, 0.875, 0.985)}  # fmt: skip
-SOUND = {(100, 1): (0.093, 0.297), (100, 5): (0.204, 0.730), (500, 5): (0.093, 0.297)}
-
-
-def test_table_1():
-    axes = Figure().subplots(1, 3)
-    sentence = figures.draw_table_1(axes)
-    for ax, (row, printed) in zip(axes, PRINTED.items(), strict=True):
-        paper, parallel, sound = ax.lines
-        assert paper.get_ydata() == pytest.approx(printed, rel=6e-3)
-        assert [sound.get_ydata()[i] for i in (0, -1)] == pytest.approx(SOUND[row], abs=1e-3)
-        assert (np.array(parallel.get_ydata()) <= np.array(paper.get_ydata()) + 1e-12).all()
-        assert len(looks(ax.lines)) == 3 and ax.get_yscale() == "log" and ax.get_ylim() == axes[0].get_ylim()
-    assert "N = 100, s = 5: Theorem 4.2 6.03" in sentence and "by participation 0.297" in sentence
-
 
 def test_bounds_in_pairs(ax):
     rows = {
@@ -292,58 +276,3 @@ def test_bounds_in_pairs(ax):
 
 
 # --- nonsense
-
-EYE = torch.eye(2, dtype=torch.float64)
-
-
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (lambda a: sphere.View("x"), "azimuth"),
-        (lambda a: sphere.View(0, math.nan), "elevation"),
-        (lambda a: sphere.place(0, None), "elevation"),
-        (lambda a: sphere.draw_sphere_geometry(a, length=0.0), "length"),
-        (lambda a: sphere.draw_sphere_geometry(a, length=math.pi), "length"),
-        (lambda a: sphere.draw_sphere_geometry(a, length=7.0), "length"),
-        (lambda a: sphere.draw_sphere_geometry(a, length="x"), "length"),
-        (lambda a: sphere.draw_tangent_noise(a), "axes"),
-        (lambda a: sphere.draw_tangent_noise([a, None]), "axes"),
-        (lambda a: sphere.draw_tangent_noise([a, a], std=0.0), "std"),
-        (lambda a: sphere.draw_tangent_noise([a, a], std=2.0), "std"),
-        (lambda a: sphere.draw_tangent_noise([a, a], draws=1), "draws"),
-        (lambda a: sphere.draw_tangent_noise([a, a], seed=-1), "seed"),
-        (lambda a: figures.draw_hyperbolic_noise(a), "axes"),
-        (lambda a: figures.draw_hyperbolic_noise([a, a], distance=-1.0), "distance"),
-        (lambda a: figures.draw_hyperbolic_noise([a, a], std=math.inf), "std"),
-        (lambda a: figures.draw_hyperbolic_noise([a, a], draws=None), "draws"),
-        (lambda a: figures.draw_poincare(a, None, EDGES, 1, predictions()), "points"),
-        (lambda a: figures.draw_poincare(a, 2 * tree(), EDGES, 1, predictions()), "points"),
-        (lambda a: figures.draw_poincare(a, tree(), EDGES.double(), 1, predictions()), "edges"),
-        (lambda a: figures.draw_poincare(a, tree(), EDGES + 1, 1, predictions()), "edges"),
-        (lambda a: figures.draw_poincare(a, tree(), EDGES, 6, predictions()), "word"),
-        (lambda a: figures.draw_poincare(a, tree(), EDGES, "primate", predictions()), "word"),
-        (lambda a: figures.draw_poincare(a, tree(), EDGES, 1, {}), "predictions"),
-        (lambda a: figures.draw_poincare(a, tree(), EDGES, 1, {"a": 3}), "predictions"),
-        (lambda a: figures.draw_poincare(a, tree(), EDGES, 1, {"a": torch.ones(2, 2)}), "predictions"),
-        (lambda a: figures.draw_poincare(a, tree(), EDGES, 1, predictions(), names=("a",)), "names"),
-        (lambda a: figures.draw_poincare(a, tree(), EDGES, 1, predictions(), radius=0.0), "radius"),
-        (lambda a: figures.draw_spd(a), "axes"),
-        (lambda a: figures.broken_by_noise(EYE, (1.0,)), "matrices"),
-        (lambda a: figures.broken_by_noise(-EYE[None], (1.0,)), "matrices"),
-        (lambda a: figures.broken_by_noise(EYE[None], ()), "sizes"),
-        (lambda a: figures.broken_by_noise(EYE[None], (0.0,)), "sizes"),
-        (lambda a: figures.broken_by_noise(EYE[None], (1.0,), seed="x"), "seed"),
-        (lambda a: figures.draw_broken(a, (1, 2, 3)), "broken"),
-        (lambda a: figures.draw_table_1(a), "axes"),
-        (lambda a: figures.draw_table_1(a, rows=((1, 2),)), "per_round"),
-        (lambda a: figures.draw_table_1(a, rows=((2, 1),), rounds=(1.5,)), "rounds"),
-        (lambda a: figures.draw_bounds(a, {}), "rows"),
-        (lambda a: figures.draw_bounds(a, {"a": 3.0}), "rows"),
-        (lambda a: figures.draw_bounds(a, {"a": (0.0, 0.0, 1.0)}), "measured"),
-        (lambda a: figures.draw_bounds(a, {"a": (1.0, -1.0, 1.0)}), "error"),
-        (lambda a: figures.draw_bounds(a, {"a": (1.0, 0.0, math.nan)}), "right side"),
-    ],
-)  # fmt: skip
-def test_nonsense_is_named(ax, call, name):
-    with pytest.raises((TypeError, ValueError), match=rf"^{name}"):
-        call(ax)

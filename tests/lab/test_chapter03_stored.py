@@ -239,41 +239,6 @@ def test_mean_text():
 
 # --- nonsense
 
-T = {"cells": []}
-
-
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (lambda a, t: stored.last_rows(None), "table"),
-        (lambda a, t: stored.last_rows(t, "accuracy"), "metric"),
-        (lambda a, t: stored.last_rows(t, method="centaur"), "fixed"),
-        (lambda a, t: stored.last_rows(t, colour=3), "setting"),
-        (lambda a, t: stored.last_rows(T), "fixed"),
-        (lambda a, t: stored.last_table(), "table"),
-        (lambda a, t: stored.last_table(3), "table"),
-        (lambda a, t: stored.curves_of("x"), "table"),
-        (lambda a, t: stored.curves_of(t, "distance"), "metric"),
-        (lambda a, t: stored.true_value({}), "table"),
-        (lambda a, t: stored.floor_of(t, "colour"), "setting"),
-        (lambda a, t: stored.floor_of(t, "epsilon_call", tail=0.0), "tail"),
-        (lambda a, t: stored.floor_of(t, "epsilon_call", tail=math.nan), "tail"),
-        (lambda a, t: stored.floor_of(t, "epsilon_call"), "fixed"),
-        (lambda a, t: stored.eigenvector_floor(None, 0.1, 0.1, 1), "problem"),
-        (lambda a, t: stored.draw_runs(a, {}), "curves"),
-        (lambda a, t: stored.draw_runs(a, {"a": 3}), "curves"),
-        (lambda a, t: stored.draw_runs(a, {"a": (torch.ones(2), torch.ones(2, 3))}), "values"),
-        (lambda a, t: stored.draw_runs(a, curves(), "accuracy"), "metric"),
-        (lambda a, t: stored.draw_runs(a, curves(), best=math.inf), "best"),
-        (lambda a, t: stored.draw_floor(a, {}, {}), "measured"),
-        (lambda a, t: stored.draw_floor(a, {"a": (torch.ones(1), -torch.ones(1, 2))}, {}), "measured"),
-        (lambda a, t: stored.draw_floor(a, {"a": (torch.ones(2), torch.ones(1, 2))}, {}), "values"),
-    ],
-)  # fmt: skip
-def test_nonsense_is_named(ax, table, call, name):
-    with pytest.raises((TypeError, ValueError), match=rf"^{name}"):
-        call(ax, table)
-
 
 def test_floor_needs_sane_numbers(floors):
     problem = problem_of("pca-directional", floors["settings"], (0,), "cpu")

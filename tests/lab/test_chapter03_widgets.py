@@ -217,7 +217,7 @@ def test_live_panel_runs_and_stops():
 # --- every corner of every control
 
 
-def test_sweeps(own_time):
+def test_sweeps():
     wide = (1, 2, (9.0, 4.2))
     clip = Explorer(
         DRAW, wide, None,
@@ -239,39 +239,3 @@ def test_sweeps(own_time):
     for explorer, settings in ((clip, 10), (means, 10), (geometry, 5)):
         assert len(explorer.sweep()) == settings
         assert not hasattr(explorer.image, "tooltip") or not explorer.image.tooltip
-
-
-# --- nonsense
-
-
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (lambda a: widgets.digit_directions(1), "count"),
-        (lambda a: widgets.digit_directions("x"), "count"),
-        (lambda a: widgets.clip_drawer(None), "points"),
-        (lambda a: widgets.clip_drawer(2 * POINTS), "points"),
-        (lambda a: widgets.clip_drawer(POINTS[:, :2]), "points"),
-        (lambda a: widgets.clip_drawer(place(62, 8).expand(3, 3)), "points"),
-        (lambda a: widgets.clip_drawer(POINTS, delta=0.0), "delta"),
-        (lambda a: DRAW(a[0], **CLIP), "axes"),
-        (lambda a: DRAW(a, **(CLIP | {"clip_norm": 0.0})), "clip_norm"),
-        (lambda a: DRAW(a, **(CLIP | {"epsilon": math.nan})), "epsilon"),
-        (lambda a: DRAW(a, **(CLIP | {"records": 401})), "records"),
-        (lambda a: DRAW(a, **(CLIP | {"records": 1})), "records"),
-        (lambda a: DRAW(a, **(CLIP | {"seed": -1})), "seed"),
-        (lambda a: widgets.draw_means(a[0], **MEANS), "axes"),
-        (lambda a: widgets.draw_means(a, **(MEANS | {"surface": "torus"})), "surface"),
-        (lambda a: widgets.draw_means(a, **(MEANS | {"spread": 0.0})), "spread"),
-        (lambda a: widgets.draw_means(a, **(MEANS | {"base": 2.0})), "base"),
-        (lambda a: widgets.draw_means(a, **(MEANS | {"iterations": 0})), "iterations"),
-        (lambda a: next(widgets.start_live(**(LIVE | {"epsilon_call": 0.0}))), "epsilon_call"),
-        (lambda a: next(widgets.start_live(**(LIVE | {"agents": 0}))), "agents"),
-        (lambda a: next(widgets.start_live(**(LIVE | {"solver": "rgd"}))), "solver"),
-        (lambda a: next(widgets.start_live(**(LIVE | {"sigma_rule": "x"}))), "sigma_rule"),
-        (lambda a: widgets.draw_live(a[0], []), "history"),
-    ],
-)  # fmt: skip
-def test_nonsense_is_named(axes, call, name):
-    with pytest.raises((TypeError, ValueError), match=rf"^{name}.*: got"):
-        call(axes)

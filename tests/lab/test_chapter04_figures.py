@@ -134,19 +134,6 @@ def test_update_norms_of_a_run_are_its_clients():
 # --- noise on the shared part
 
 
-def test_rise_is_a_line_of_slope_2_for_a_quadratic(ax):
-    std = torch.tensor([0.0, 0.01, 0.1, 1.0], dtype=torch.float64)
-    curves = {f"q = {q}": (std, 0.5 * std**2 * q, 0.01 * std) for q in (1, 3)}
-    sentence = figures.draw_rise(ax, curves)
-    assert ax.get_xscale() == ax.get_yscale() == "log" and len(looks(ax.lines)) == 2
-    x, y = (np.log(v) for v in ax.lines[1].get_data())
-    assert np.allclose(np.diff(y) / np.diff(x), 2) and len(x) == 3
-    assert "s = 1 " in sentence and "q = 1 0.5 ± 0.01; q = 3 1.5 ± 0.01" in sentence
-    other = Figure().subplots()
-    figures.draw_rise(other, {"down": (std, -std, std)})
-    assert other.get_xscale() == "linear"
-
-
 def test_surfaces_share_one_scale_and_say_the_rim():
     """a |x|^2 / 2 around the middle: at distance 2 the rise is 2 a, here up to the width of the grid."""
     x = torch.linspace(-2, 2, 41, dtype=torch.float64)
@@ -447,84 +434,3 @@ def test_a_real_comparison_is_understood(ax):
 
 
 # --- nonsense
-
-X = torch.linspace(-1, 1, 3)
-RUN = started("p-fedsam", rounds=0)
-
-
-def live(ax, z, exponent):
-    return budget.draw_budget_live(ax, noise_multiplier=z, rate=0.1, rounds=2, delta_exponent=exponent)
-
-
-def one_cell(value):
-    return table(cell("dp2-fedsam", [value], clip_norm=1.0, sam_radius=0.1))
-
-
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (lambda a: figures.client_updates(None, RUN, 0, torch.arange(2)), "problem"),
-        (lambda a: figures.client_updates(SMALL, "x", 0, torch.arange(2)), "rounds"),
-        (lambda a: figures.client_updates(SMALL, started("local-only", rounds=0), 0, torch.arange(2)), "rounds"),
-        (lambda a: figures.client_updates(SMALL, RUN, 2, torch.arange(2)), "slot"),
-        (lambda a: figures.client_updates(SMALL, RUN, 0, torch.tensor([6])), "ids"),
-        (lambda a: figures.client_updates(SMALL, RUN, 0, torch.tensor([], dtype=torch.long)), "ids"),
-        (lambda a: figures.client_updates(SMALL, RUN, 0, torch.tensor([0.5])), "ids"),
-        (lambda a: figures.client_loss(SMALL, None), "rounds"),
-        (lambda a: figures.client_loss(SMALL, RUN, -1), "slot"),
-        (lambda a: figures.draw_norms(a, {}, 0.5), "norms"),
-        (lambda a: figures.draw_norms(a, None, 0.5), "norms"),
-        (lambda a: figures.draw_norms(a, {"a": torch.tensor([0.0])}, 0.5), "norms"),
-        (lambda a: figures.draw_norms(a, {"a": torch.tensor([math.nan])}, 0.5), "norms"),
-        (lambda a: figures.draw_norms(a, {"a": torch.ones(2)}, -1.0), "clip_norm"),
-        (lambda a: figures.draw_norms(a, {"a": torch.ones(2)}, math.inf), "clip_norm"),
-        (lambda a: figures.draw_update_norms([a, a], {}), "histories"),
-        (lambda a: figures.draw_update_norms([a, a], {"x": [1]}), "histories"),
-        (lambda a: figures.draw_update_norms([a, a], {"x": History()}), "histories"),
-        (lambda a: figures.draw_update_norms(a, {"x": History()}), "axes"),
-        (lambda a: figures.draw_rise(a, {}), "curves"),
-        (lambda a: figures.draw_rise(a, {"a": (X, X)}), "curves"),
-        (lambda a: figures.draw_rise(a, {"a": (X, X, X[:2])}), "curves"),
-        (lambda a: figures.draw_rise(a, {"a": (X, X * math.nan, X)}), "curves"),
-        (lambda a: figures.draw_rise(a, {"a": (-X[:1].abs(), X[:1], X[:1])}), "curves"),
-        (lambda a: figures.draw_rise(a, {"a": (1, 2, 3)}), "curves"),
-        (lambda a: figures.draw_surface([a, a], {"a": torch.ones(3, 3)}, X), "axes"),
-        (lambda a: figures.draw_surface(None, {"a": torch.ones(3, 3)}, X), "axes"),
-        (lambda a: figures.draw_surface(a, {"a": torch.ones(3, 4)}, X), "surfaces"),
-        (lambda a: figures.draw_surface(a, {"a": torch.ones(3, 3)}, X + 0.3), "offsets"),
-        (lambda a: figures.draw_surface(a, {"a": torch.ones(3, 3)}, None), "offsets"),
-        (lambda a: figures.draw_terms(a, {}), "cases"),
-        (lambda a: figures.draw_terms(a, {"a": 3}), "cases"),
-        (lambda a: figures.draw_terms(a, {"a": (1.0, {})}), "cases"),
-        (lambda a: figures.draw_terms(a, {"a": (1.0, {"x": 1.0}), "b": (1.0, {"y": 1.0})}), "cases"),
-        (lambda a: figures.draw_terms(a, {"a": (1.0, {"x": math.nan})}), "change or term"),
-        (lambda a: budget.theorem2_epsilon(0.0, 0.05, 200, 1e-3), "noise_multiplier"),
-        (lambda a: budget.theorem2_epsilon(1.0, 0.0, 200, 1e-3), "rate"),
-        (lambda a: budget.theorem2_epsilon(1.0, 0.1, 0, 1e-3), "rounds"),
-        (lambda a: budget.theorem2_epsilon(1.0, 0.1, 2, 1.0), "delta"),
-        (lambda a: budget.draw_budget(a, "x"), "noise_multiplier"),
-        (lambda a: budget.draw_budget(a, 1.0, math.nan), "rate"),
-        (lambda a: budget.draw_budget(a, 1.0, rounds=2.5), "rounds"),
-        (lambda a: budget.draw_budget(a, 1.0, delta=None), "delta"),
-        (lambda a: live(a, 1.0, 0), "delta_exponent"),
-        (lambda a: live(a, 0.0, -3), "noise_multiplier"),
-        (lambda a: stored.draw_methods(a), "table"),
-        (lambda a: stored.draw_methods(a, None), "table"),
-        (lambda a: stored.draw_methods(a, GRID), "tables"),
-        (lambda a: stored.by_budget(BUDGETS, table(cell("centaur", [0.1]), clients=50)), "tables"),
-        (lambda a: stored.by_budget(BUDGETS, table(cell("dp2-fedsam", [0.1, 0.2, 0.3]))), "tables"),
-        (lambda a: stored.draw_heat(a, BUDGETS), "table"),
-        (lambda a: stored.draw_heat(a, GRID, gain=1), "gain"),
-        (lambda a: stored.draw_heat(a, GRID, method="centaur"), "table"),
-        (lambda a: stored.draw_heat(a, GRID, epsilon=3.0), "table"),
-        (lambda a: stored.draw_heat(a, one_cell(0.1), gain=True), "table"),
-        (lambda a: stored.draw_heat(a, one_cell(None)), "table"),
-        (lambda a: stored.draw_ablation(a, GRID, "sam_radius"), "table"),
-        (lambda a: stored.draw_ablation(a, None, "sam_radius"), "table"),
-        (lambda a: tables.table_beside_paper(3), "table"),
-        (lambda a: tables.paired_table(CONTROLS), "method"),
-    ],
-)  # fmt: skip
-def test_nonsense_is_named(ax, call, name):
-    with pytest.raises((TypeError, ValueError), match=rf"^{name}.*: got"):
-        call(ax)

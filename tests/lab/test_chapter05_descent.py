@@ -43,18 +43,6 @@ def test_the_sum_of_the_recursion(steps, start, added):
         assert terms["printed"][0] < start and found["printed"] < found["added up"] * (1 - 1e-6)
 
 
-def test_lemma_2_would_hold_with_36():
-    for q in (1, 2, 3, 5, 10, 25, 100, 1000):
-        found = list(numbers.lemma_2_constants(q).values())
-        assert found == sorted(found)
-        facts = numbers.growth_facts(q)
-        assert facts["coefficient"] <= facts["C"] and facts["C^Q"] <= facts["e^2"]
-    assert numbers.lemma_2_constants(1) == {
-        "added up": 1.0, "16 Q^2 (1 + Q) + 4 Q": 36, "36 Q^3": 36, "64 Q^3": 64
-    }  # fmt: skip
-    assert (math.e**2 - 1) / 2 <= 4 and ((math.e**2 - 1) / 2 - 1) / 2 <= 2  # (A.58), (A.67)
-
-
 def test_where_92_and_6_come_from():
     found = numbers.constants_of_theorem_4_2(ratio=1.0)
     assert found["descent, corrected"][0] == pytest.approx(1 - 1 / 8 - 1 / 16 - 1 / 128)
@@ -245,14 +233,6 @@ def test_without_dither_the_floor_knows_neither_q_nor_eta():
     assert noisy[1, 1] == pytest.approx(float(noisy[0, 0]), rel=0.3) and float(noisy.max()) < float(fixed.min())
 
 
-def test_dither_averages_out_though_its_error_is_no_smaller():
-    found = floors.dither_averages()
-    bare, dithered = found["without dither"], found["with dither"]
-    assert bare["error"] < 1.2 * dithered["error"] < 1.44 * bare["error"]
-    assert bare["floor, eta / 10"] > 0.8 * bare["floor"]
-    assert dithered["floor"] < 0.4 * bare["floor"] and dithered["floor, eta / 10"] < 0.2 * dithered["floor"]
-
-
 def test_growing_bits_remove_the_floor():
     found = floors.schedules(rounds=400)
     few, growing, many = found.values()
@@ -273,11 +253,6 @@ def test_the_error_of_a_run_is_the_law():
     assert torch.allclose(batch.errors[-20:, 0].mean(0), law, rtol=0.05)
 
 
-def test_gradient_noise_grows_with_q_and_eta():
-    found = floors.noise_floors([0.2, 0.1], [1, 5])
-    assert found[0, 0] / found[0, 1] == pytest.approx(2, rel=0.3) and bool((found[1] > 3 * found[0]).all())
-
-
 def test_the_three_terms_of_theorem_4_4():
     for decay in (0.0, 0.5):
         found = floors.diminishing([10, 1000], decay)
@@ -293,26 +268,11 @@ def test_the_three_terms_of_theorem_4_4():
     assert slow[1] / slow[0] == pytest.approx(math.log(10**2) / math.log(10**6), rel=0.25)  # 1 / log R
 
 
-def test_nonsense_is_refused_by_name():
-    k = floors.every_k
-    cases = [
-        (numbers.growth_sum, (0, 1.0, 1.0), "local_steps"), (numbers.growth_sum, (2, math.nan, 1.0), "start"),
-        (numbers.off_by_one, (2, 1.0, 1.0, 1.0), "growth"), (numbers.lemma_2_constants, ("x",), "local_steps"),
-        (numbers.noise_factor, (1, 0.1, 0.0, 1.0), "smooth"),
-        (numbers.descent_bracket, (1, 0.1, 1.0, 1.0, 1), "corrected"),
-        (numbers.compression_factor, (1, 0.1, 1.0, None), "lemma"), (descent.least_squares, (0, 0), "samples"),
-        (numbers.constants_of_theorem_4_2, (1, -1.0), "ratio"), (descent.draw_batches, (PROBLEM, 1, 0, 1, 0), "size"),
-        (descent.run, (PROBLEM, 0, 0.1), "rounds"), (descent.run, (PROBLEM, 1, math.inf), "lr"),
-        (descent.run, (PROBLEM, 2, torch.ones(3)), "lr"), (descent.run, (PROBLEM, 1, 0.1, 0), "local_steps"),
-        (descent.run, (None, 1, 0.1), "problem"), (descent.constants, ("x",), "problem"),
-        (descent.constants, (PROBLEM, "l1"), "norm"), (descent.lr_cap, (EXACT, 0), "local_steps"), (k, (0,), "width"),
-        (floors.quantiser, (0, True), "bits"), (floors.quantiser, (2, 1), "dither"),
-        (floors.growing_bits, (None,), "first"),
-        (floors.floors_by_k, (0,), "rounds"), (floors.floors_by_step, (None, [0.1], True), "local_steps"),
-        (floors.step_size, (PROBLEM, 0.0), "part"), (floors.diminishing, ([0], 0.5), "rounds"),
-        (floors.diminishing, ([10], -1.0), "decay"), (floors.schedules, (0,), "rounds"),
-        (floors.noise_floors, ([0.1], ["x"]), "local_steps"), (floors.dither_averages, (2, None), "rounds"),
-    ]  # fmt: skip
-    for call, given_, name in cases:
-        with pytest.raises((TypeError, ValueError), match=f"^{name}: got"):
-            call(*given_)
+def test_lemma_2_would_hold_with_36():
+    for q in (1, 2, 3, 5, 10, 25, 100, 1000):
+        found = list(numbers.lemma_2_constants(q).values())
+        assert found == sorted(found)
+    assert numbers.lemma_2_constants(1) == {
+        "added up": 1.0, "16 Q^2 (1 + Q) + 4 Q": 36, "36 Q^3": 36, "64 Q^3": 64
+    }  # fmt: skip
+    assert (math.e**2 - 1) / 2 <= 4 and ((math.e**2 - 1) / 2 - 1) / 2 <= 2  # (A.58), (A.67)

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from fedbook.compression import Hexagonal, UniformScalar
 from fedbook.federation import Rounds
 from fedbook.lab import chapter05_figures as figures
-from fedbook.lab import chapter05_floor_figures as floors
 from fedbook.lab import chapter05_pictures as pictures
 from fedbook.lab.chapter05_descent import Bound
 from fedbook.papers.cvfl import CVFL, Config
@@ -181,38 +180,3 @@ def test_terms_and_growth(ax):
     ]  # fmt: skip
     found = figures.draw_growth(Figure().subplots(), {"steps": [10, 100], "scalar": [3.0, 4.0], "top-k": [32.0, 32.0]})
     assert "scalar 3 to 4; top-k 32 to 32" in found
-
-
-# --- nonsense
-
-
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (lambda a: pictures.one_round(None, SCALAR), "problem"),
-        (lambda a: pictures.one_round(PROBLEM, SCALAR, sample=-1), "sample"),
-        (lambda a: figures.draw_setting(a, PROBLEM, None), "seen"),
-        (lambda a: figures.draw_setting(a, figures.party_alone(PROBLEM, 0), SEEN), "problem"),
-        (lambda a: figures.party_alone(PROBLEM, 4), "party"),
-        (lambda a: figures.party_alone(PROBLEM, "x"), "party"),
-        (lambda a: figures.draw_alone(a, {}, None), "axes"),
-        (lambda a: figures.draw_alone([a, a], {"a": torch.ones(2)}, None), "seen"),
-        (lambda a: figures.draw_staleness(a, (1, 2), (0.1,), torch.ones(2, 2)), "distances"),
-        (lambda a: figures.draw_cells(a), "axes"),
-        (lambda a: figures.draw_cells([a] * 3, bits=0), "bits"),
-        (lambda a: figures.draw_cells([a] * 3, points=None), "points"),
-        (lambda a: figures.measured_errors((9,)), "bits"),
-        (lambda a: figures.measured_errors((2,), messages=1), "messages"),
-        (lambda a: figures.draw_sawtooth([a, a], bits="x"), "bits"),
-        (lambda a: figures.draw_sawtooth([a, a], points=1), "points"),
-        (lambda a: figures.sent(UniformScalar(2), torch.ones(3)), "x"),
-        (lambda a: floors.draw_floors([a, a], {}), "found"),
-        (lambda a: floors.draw_floor_steps([a, a], (1,), (0.1,), torch.ones(2, 1), torch.ones(1, 1)), "without"),
-        (lambda a: floors.draw_schedules(a, None), "found"),
-        (lambda a: floors.draw_terms(a, {"x": 3}), "bounds"),
-        (lambda a: floors.draw_growth(a, {}), "found"),
-    ],
-)  # fmt: skip
-def test_nonsense_is_named(ax, call, name):
-    with pytest.raises((TypeError, ValueError), match=rf"^{name}"):
-        call(ax)

@@ -35,60 +35,54 @@ from fedbook.learning.models import Parameters, stack
 from fedbook.papers.cvfl.problem import PROBLEMS, VerticalProblem, VerticalSettings, batch_loss, vertical_problem
 from fedbook.papers.description import Paper, own_settings
 from fedbook.randomness import stream
+from fedbook.settings import Settings, setting
 from fedbook.wire import Wire
 
 EXACT = 32  # bits of a component that is not compressed
 
 
-@dataclass(frozen=True)
-class Config:
-    """Settings of every method; each field with the paper's symbol and its degenerate value.
+class Config(Settings):
+    """Settings of every method; compressors are those of fedbook.compression."""
 
-    ``rounds`` (R). ``local_steps`` (Q; 1: every step on fresh views; methods that return derivatives take 1).
-    ``batch_size`` (B; 0: all samples). ``sampling``: "epochs" (without replacement, the last batch of an epoch may be
-    short) or "iid" (with replacement, as the theorems want it). ``lr`` (eta), ``lr_schedule``: "constant" or "inverse"
-    (eta / (r + 1) in round r); ``lr_drop``: from this round on a tenth (0: never). ``compressor``: none, scalar, hex,
-    topk or randomk; ``bits`` (b; top-k keeps floor(P b / 32) components; 32: no compression). ``bits_schedule``:
-    "constant", or "growing" (b + ceil(log2(r + 1) / 4) bits, at most 16 and for hex 8; for top-k, where the constant k
-    is rounded down, k = ceil(P (1 - (1 - b/32) / sqrt(r + 1)))). ``rule``:
-    which components top-k keeps, "gradient" (largest in the previous round; by magnitude in the first) or "magnitude".
-    ``dither``: subtractive, from a seed in the message. ``grid`` of the scalar quantiser, ``codebook`` of the hexagonal
-    one (see fedbook.compression). ``compress_server``: whether theta_0 is compressed too (its matrices; vectors go as
-    they are). ``literal_server``: Algorithm 2 as printed, with theta_0 compressed although it is never sent.
-    """
+    rounds: int = setting(150, "R", "rounds of the federation", minimum=0)
+    local_steps: int = setting(
+        10, "Q", "local steps of a round", "1: every step on fresh views; methods that return derivatives take 1",
+        minimum=1,
+    )  # fmt: skip
+    batch_size: int = setting(100, "B", "samples of a round", "0: all", minimum=0)
+    sampling: str = setting(
+        "epochs", None, "without replacement (an epoch's last batch may be short); iid: with, as the theorems want",
+        choices=("epochs", "iid"),
+    )  # fmt: skip
+    lr: float = setting(0.2, "eta", "step size", minimum=0.0)
+    lr_schedule: str = setting("constant", None, "inverse: eta / (r + 1) in round r", choices=("constant", "inverse"))
+    lr_drop: int = setting(0, None, "from this round on a tenth of the step size", "0: never", minimum=0)
+    compressor: str = setting("scalar", "C", "of the embeddings", "none: uncompressed", choices=tuple(COMPRESSORS))
+    bits: int = setting(
+        2, "b", "of a component: at most 16, for hex 8, or 32; top-k keeps floor(P b / 32) components",
+        "32: no compression", minimum=1, maximum=EXACT,
+    )  # fmt: skip
+    bits_schedule: str = setting(
+        "constant", None,
+        "growing: b + ceil(log2(r + 1) / 4) bits, at most 16 and for hex 8; for top-k, where the constant k is rounded "
+        "down, k = ceil(P (1 - (1 - b/32) / sqrt(r + 1)))",
+        choices=("constant", "growing"),
+    )  # fmt: skip
+    rule: str = setting(
+        "gradient", None, "what top-k keeps: largest by the previous round's gradient (in the first: magnitude)",
+        choices=("gradient", "magnitude"),
+    )  # fmt: skip
+    dither: bool = setting(True, None, "whether quantisers dither, subtractively, from a seed in the message")
+    grid: str = setting("endpoints", None, "of the scalar quantiser", choices=("endpoints", "bins"))
+    codebook: str = setting("finite", None, "of the hexagonal quantiser", choices=("finite", "infinite"))
+    compress_server: bool = setting(True, None, "whether theta_0's matrices are compressed too")
+    literal_server: bool = setting(
+        False, None, "Algorithm 2 as printed, with theta_0 compressed although it is never sent"
+    )
 
-    rounds: int = 150
-    local_steps: int = 10
-    batch_size: int = 100
-    sampling: str = "epochs"
-    lr: float = 0.2
-    lr_schedule: str = "constant"
-    lr_drop: int = 0
-    compressor: str = "scalar"
-    bits: int = 2
-    bits_schedule: str = "constant"
-    rule: str = "gradient"
-    dither: bool = True
-    grid: str = "endpoints"
-    codebook: str = "finite"
-    compress_server: bool = True
-    literal_server: bool = False
-
-    def __post_init__(self):
-        for name in ("rounds", "batch_size", "lr_drop"):
-            arguments.integer(name, getattr(self, name), 0)
-        arguments.integer("local_steps", self.local_steps, 1)
-        arguments.real("lr", self.lr, 0.0)
-        for name in ("dither", "compress_server", "literal_server"):
-            arguments.flag(name, getattr(self, name))
-        arguments.one_of("sampling", self.sampling, ("epochs", "iid"))
-        arguments.one_of("lr_schedule", self.lr_schedule, ("constant", "inverse"))
-        arguments.one_of("compressor", self.compressor, COMPRESSORS)
-        arguments.one_of("bits_schedule", self.bits_schedule, ("constant", "growing"))
-        arguments.one_of("rule", self.rule, ("gradient", "magnitude"))
-        arguments.one_of("grid", self.grid, ("endpoints", "bins"))
-        arguments.one_of("codebook", self.codebook, ("finite", "infinite"))
-        if self.bits != EXACT or not isinstance(self.bits, int):
+    def cross_check(self) -> None:
+        """As many bits as the quantiser can use. Raises: ValueError."""
+        if self.bits != EXACT:
             arguments.integer("bits", self.bits, 1, COMPRESSORS[self.compressor].most_bits)
 
     def step(self, t: int) -> float:

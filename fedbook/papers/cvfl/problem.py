@@ -17,11 +17,12 @@ from fedbook import arguments, data
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, first_leaf
 from fedbook.learning.models import Network
-from fedbook.learning.problems import judged, pixel_moments
+from fedbook.learning.problems import evaluations, judged, pixel_moments
 from fedbook.papers.cvfl.evaluation import f1
 from fedbook.papers.cvfl.towers import FUSIONS, TOWERS, Fusion, fusion, tower
 from fedbook.partition import Partition
 from fedbook.partition.vertical import feature_blocks, quadrants, split_columns, stack_parties, views
+from fedbook.settings import Settings, setting
 
 LOSSES = ("cross_entropy", "squared")
 PROBLEMS = {
@@ -39,41 +40,28 @@ PROBLEMS = {
 VIEWS, SERIES, TABLES = ("solids", "modelnet10"), ("series", "mimic3"), ("breast_cancer",)
 
 
-@dataclass(frozen=True)
-class VerticalSettings:
+class VerticalSettings(Settings):
     """Who holds what, and which networks embed and fuse it.
 
-    ``parties`` (M): images in 4 quadrants, whole for 1, else vertical strips; views and columns in equal parts.
-    ``embedding`` (P_m): components of a party's embedding (fusion "logits" needs as many as there are classes).
-    ``tower``: a party's network, ``activation`` at its end ("tanh": embeddings in (-1, 1), a range both sides know;
-    "linear": its range is sent along). ``fusion``: the server's network. ``loss``: "cross_entropy" or "squared" (half
-    the squared distance to the one-hot label). ``train_samples``, ``test_samples``: how many to use (0: all).
-    ``judge``: "test", or "validation": a tenth of the training samples is held out and judged on instead.
-    ``evaluate_every``: rounds between evaluations (0: about 30 a run).
+    Images are cut into 4 quadrants, whole for 1 party, else vertical strips; views and columns go in equal parts.
     """
 
-    parties: int = 4
-    embedding: int = 32
-    tower: str = "mlp"
-    activation: str = "tanh"
-    fusion: str = "concat"
-    loss: str = "cross_entropy"
-    train_samples: int = 0
-    test_samples: int = 0
-    judge: str = "test"
-    evaluate_every: int = 0
-
-    def __post_init__(self):
-        arguments.integer("parties", self.parties, 1)
-        arguments.integer("embedding", self.embedding, 1)
-        arguments.one_of("tower", self.tower, TOWERS)
-        arguments.one_of("activation", self.activation, ("tanh", "linear"))
-        arguments.one_of("fusion", self.fusion, FUSIONS)
-        arguments.one_of("loss", self.loss, LOSSES)
-        arguments.integer("train_samples", self.train_samples, 0)
-        arguments.integer("test_samples", self.test_samples, 0)
-        arguments.one_of("judge", self.judge, ("test", "validation"))
-        arguments.integer("evaluate_every", self.evaluate_every, 0)
+    parties: int = setting(4, "M", "parties that hold the features", minimum=1)
+    embedding: int = setting(32, "P_m", "components of an embedding; fusion logits: as many as classes", minimum=1)
+    tower: str = setting("mlp", "h_m", "a party's network", choices=TOWERS)
+    activation: str = setting(
+        "tanh", None, "at its end; tanh: in (-1, 1), a range both sides know; linear: its range is sent along",
+        choices=("tanh", "linear"),
+    )  # fmt: skip
+    fusion: str = setting("concat", "theta_0", "the server's network", choices=FUSIONS)
+    loss: str = setting("cross_entropy", "F", "squared: half the squared distance to the one-hot label", choices=LOSSES)
+    train_samples: int = setting(0, None, "training samples used", "0: all", minimum=0)
+    test_samples: int = setting(0, None, "test samples used", "0: all", minimum=0)
+    judge: str = setting(
+        "test", None, "on what models are judged; validation: a tenth of the training samples, held out for choosing",
+        choices=("test", "validation"),
+    )  # fmt: skip
+    evaluate_every: int = evaluations(30)
 
 
 def batch_loss(name: str) -> Callable[[Tensor, Tensor], Tensor]:

@@ -34,68 +34,55 @@ from fedbook.papers.dp2_fedsam.problem import PersonalProblem, PersonalSettings,
 from fedbook.privacy.mechanisms import ClientGaussian, Clip, release_sum, sum_sensitivity
 from fedbook.privacy.release import Release
 from fedbook.randomness import stream
+from fedbook.settings import Settings, setting
 
 
-@dataclass(frozen=True)
-class Config:
-    """Settings of every method; each field with the paper's symbol and its degenerate value.
+class Config(Settings):
+    """Settings of every method.
 
-    ``rounds`` (T). ``client_rate`` (r; 1: everyone). ``sampling``: "poisson" (each client on its own with
-    probability r; guarantee for adding or removing a client) or "fixed" (exactly r N; for replacing one, with
-    sensitivity 2C). ``head_epochs`` (tau_h), ``body_epochs`` (tau_phi): local passes over the data; 0 leaves that
-    part as it is. ``batch_size`` (0: all local data, so that an epoch is an iteration). ``lr_body`` (eta_phi in
-    Algorithm 2), ``lr_head`` (eta_h); ``swap_rates`` exchanges the two (section 5.1 names them the other way round).
-    ``lr_decay`` (a factor each round; 1: constant). ``momentum`` (0: none; the velocity is fresh in every phase).
-    ``sam_radius`` (q; 0: CENTAUR). ``clip_norm`` (C; infinite: no clipping). ``noise_multiplier`` (sigma: noise on
-    the sum / C). ``epsilon``: the budget; with ``noise_multiplier`` 0 the smallest sigma that keeps it is taken, else
-    the run ends before it would cost more; 0: no budget. ``delta`` (0: 1/N). ``accountant``: where sigma comes from,
-    "sound" or "paper" (Theorem 2; such a run is not cut short); what a run reports is always the sound figure.
-    ``noise_by``: "server" (one draw on the sum) or "clients" (everyone adds a share of variance sigma^2 C^2 / (r N);
-    needs sampling "fixed" and clients that do not collude). ``expected_cohort``: the constant divisor (0: r N).
-    ``fine_tune_epochs`` (methods "-ft") at ``lr_fine_tune`` (0: ``lr_body``); ``head_refresh``: epochs of head training
-    before the models are judged (0: as they are).
+    Privacy: ``epsilon`` is the budget. With ``noise_multiplier`` 0 the smallest sigma that keeps it is taken, else the
+    run ends before it would cost more. What a run reports is always the sound figure.
     """
 
-    rounds: int = 200
-    client_rate: float = 0.05
-    sampling: str = "poisson"
-    head_epochs: int = 2
-    body_epochs: int = 2
-    batch_size: int = 10
-    lr_body: float = 0.1
-    lr_head: float = 0.005
-    swap_rates: bool = False
-    lr_decay: float = 0.99
-    momentum: float = 0.7
-    sam_radius: float = 0.1
-    clip_norm: float = 0.1
-    noise_multiplier: float = 0.0
-    epsilon: float = 0.0
-    delta: float = 0.0
-    accountant: str = "sound"
-    noise_by: str = "server"
-    expected_cohort: float = 0.0
-    fine_tune_epochs: int = 2
-    lr_fine_tune: float = 0.0
-    head_refresh: int = 0
+    rounds: int = setting(200, "T", "rounds of the federation", minimum=0)
+    client_rate: float = setting(0.05, "r", "share of the clients drawn in a round", "1: everyone",
+                                 maximum=1.0, above=0.0)  # fmt: skip
+    sampling: str = setting(
+        "poisson", None,
+        "each client with probability r (hides who is added or removed), or exactly r N (hides who is replaced, with "
+        "sensitivity 2C)",
+        choices=("poisson", "fixed"),
+    )  # fmt: skip
+    head_epochs: int = setting(2, "tau_h", "passes over the data for the head", "0: it stays", minimum=0)
+    body_epochs: int = setting(2, "tau_phi", "passes over the data for the body", "0: it stays", minimum=0)
+    batch_size: int = setting(10, "B", "samples of a local step", "0: all, an epoch is one step", minimum=0)
+    lr_body: float = setting(0.1, "eta_phi", "step size of the body, as in Algorithm 2", minimum=0.0)
+    lr_head: float = setting(0.005, "eta_h", "step size of the head", minimum=0.0)
+    swap_rates: bool = setting(False, None, "whether the two are exchanged: section 5.1 names them the other way round")
+    lr_decay: float = setting(0.99, None, "factor on both in each round", "1: constant", maximum=1.0, above=0.0)
+    momentum: float = setting(0.7, None, "of the local steps, fresh in every phase", "0: none", minimum=0.0, below=1.0)
+    sam_radius: float = setting(0.1, "q", "how far SAM looks", "0: CENTAUR", minimum=0.0)
+    clip_norm: float = setting(0.1, "C", "longer changes are clipped to it", "inf: no clip",
+                               above=0.0, infinite=True)  # fmt: skip
+    noise_multiplier: float = setting(0.0, "sigma", "noise on the sum / C", "0: from epsilon", minimum=0.0)
+    epsilon: float = setting(0.0, "epsilon", "the budget of the run", "0: none", minimum=0.0, maximum=100.0)
+    delta: float = setting(0.0, "delta", "at which privacy is counted", "0: 1/N", minimum=0.0, below=1.0)
+    accountant: str = setting("sound", None, "where sigma comes from; paper: Theorem 2, such a run is not cut short",
+                              choices=("sound", "paper"))  # fmt: skip
+    noise_by: str = setting(
+        "server", None,
+        "one draw on the sum, or of everyone a share of variance sigma^2 C^2 / (r N), which needs sampling fixed and "
+        "clients that do not collude",
+        choices=("server", "clients"),
+    )  # fmt: skip
+    expected_cohort: float = setting(0.0, None, "the constant divisor of the sum", "0: r N", minimum=0.0)
+    fine_tune_epochs: int = setting(2, None, "epochs of the methods -ft", minimum=0)
+    lr_fine_tune: float = setting(0.0, None, "their step size", "0: lr_body", minimum=0.0)
+    head_refresh: int = setting(0, None, "epochs of head training before models are judged", "0: as they are",
+                                minimum=0)  # fmt: skip
 
-    def __post_init__(self):
-        for name in ("rounds", "head_epochs", "body_epochs", "batch_size", "fine_tune_epochs", "head_refresh"):
-            arguments.integer(name, getattr(self, name), 0)
-        for name in ("lr_body", "lr_head"):
-            arguments.real(name, getattr(self, name), 0.0)
-        for name in ("sam_radius", "noise_multiplier", "expected_cohort", "lr_fine_tune"):
-            arguments.real(name, getattr(self, name), 0.0)
-        arguments.real("client_rate", self.client_rate, maximum=1.0, above=0.0)
-        arguments.real("lr_decay", self.lr_decay, maximum=1.0, above=0.0)
-        arguments.real("momentum", self.momentum, 0.0, below=1.0)
-        arguments.real("clip_norm", self.clip_norm, above=0.0, infinite=True)
-        arguments.real("epsilon", self.epsilon, 0.0, 100.0)
-        arguments.real("delta", self.delta, 0.0, below=1.0)
-        arguments.flag("swap_rates", self.swap_rates)
-        arguments.one_of("sampling", self.sampling, ("poisson", "fixed"))
-        arguments.one_of("accountant", self.accountant, ("sound", "paper"))
-        arguments.one_of("noise_by", self.noise_by, ("server", "clients"))
+    def cross_check(self) -> None:
+        """Noise needs a clip, and its shares a cohort of known size. Raises: ValueError."""
         if self.noise_by == "clients" and self.sampling == "poisson":
             allowed = "server with sampling 'poisson': the shares of a small cohort add up to too little noise"
             raise arguments.wrong(ValueError, "noise_by", self.noise_by, allowed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -14,27 +13,25 @@ from fedbook import arguments, data
 from fedbook.federation.population import Federation, Rows
 from fedbook.federation.tree import Tree
 from fedbook.learning.models import Model, model
-from fedbook.learning.problems import OPTIONS, ImageSettings, pixel_moments, subset
+from fedbook.learning.problems import OPTIONS, ImageSettings, evaluations, pixel_moments, subset
 from fedbook.partition import Partition, by_name, split_clients
+from fedbook.settings import setting
 
 
-@dataclass(frozen=True)
 class PersonalSettings(ImageSettings):
-    """As :class:`ImageSettings`, but training and test images are pooled and every client keeps some to itself.
+    """How images, training and test ones pooled, are split; every client keeps some to itself to be judged on."""
 
-    ``own_share``: the part of a client's images that it is judged on (the paper's 10 %). ``train_samples``:
-    images used in all (0: all); ``test_samples`` is not used. ``judge="validation"``: a second part of that
-    size is judged on instead and the first one is not touched. ``partition`` may also be "natural": ``clients``
-    of the writers, drawn at random (femnist).
-    """
-
-    partitions: ClassVar[tuple[str, ...]] = (*OPTIONS, "natural")
-
-    own_share: float = 0.1
-
-    def __post_init__(self):
-        super().__post_init__()
-        arguments.real("own_share", self.own_share, above=0.0, below=0.5)
+    partition: str = setting("classes", None, "how clients differ; natural: some of femnist's writers, drawn at random",
+                             choices=(*OPTIONS, "natural"))  # fmt: skip
+    train_samples: int = setting(0, None, "images used in all, drawn at random", "0: all", minimum=0)
+    test_samples: int = setting(0, None, "not used: every client is judged on its own", minimum=0)
+    judge: str = setting(
+        "test", None, "validation: a second part of own_share is judged on, the first one is not touched",
+        choices=("test", "validation"),
+    )  # fmt: skip
+    evaluate_every: int = evaluations(5)
+    own_share: float = setting(0.1, None, "part of a client's images that it is judged on (the paper's 10 %)",
+                               above=0.0, below=0.5)  # fmt: skip
 
 
 @dataclass(frozen=True)

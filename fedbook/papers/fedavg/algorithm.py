@@ -10,7 +10,7 @@ own n_k samples and sends theta_k back; the server sets theta to the mean of the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -28,44 +28,27 @@ from fedbook.learning.models import Model, cross_entropy, stack
 from fedbook.learning.problems import ImageSettings, described, image_problem
 from fedbook.papers.description import Paper, own_settings
 from fedbook.randomness import stream
+from fedbook.settings import Settings, setting
 
 
-@dataclass(frozen=True)
-class Config:
-    """Settings of FedAvg; each field with the paper's symbol and its degenerate value.
+class Config(Settings):
+    """Settings of FedAvg."""
 
-    ``rounds`` (T). ``clients_per_round`` (m = C K; 0: everyone). ``sampling``: "fixed" or "poisson" (each
-    client with probability m/K). ``local_epochs`` (E; 1 with batch_size 0 is FedSGD, one centralised
-    gradient step a round). ``batch_size`` (B; 0: all local data, the paper's infinity). ``lr`` (eta);
-    ``lr_decay`` multiplies it each round (1: constant). ``momentum``, ``weight_decay`` (0: plain SGD; the
-    velocity is fresh every round). ``weighting``: "size" (n_k, the paper's) or "uniform". ``reveal``: "each"
-    or "sum" (secure aggregation: the server sees sums only; the result is the same).
-    """
-
-    rounds: int = 100
-    clients_per_round: int = 0
-    sampling: str = "fixed"
-    local_epochs: int = 1
-    batch_size: int = 10
-    lr: float = 0.1
-    lr_decay: float = 1.0
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    weighting: str = "size"
-    reveal: str = "each"
-
-    def __post_init__(self):
-        arguments.integer("rounds", self.rounds, 0)
-        arguments.integer("clients_per_round", self.clients_per_round, 0)
-        arguments.one_of("sampling", self.sampling, ("fixed", "poisson"))
-        arguments.integer("local_epochs", self.local_epochs, 1)
-        arguments.integer("batch_size", self.batch_size, 0)
-        arguments.real("lr", self.lr, above=0.0)
-        arguments.real("lr_decay", self.lr_decay, maximum=1.0, above=0.0)
-        arguments.real("momentum", self.momentum, 0.0, below=1.0)
-        arguments.real("weight_decay", self.weight_decay, 0.0)
-        arguments.one_of("weighting", self.weighting, ("size", "uniform"))
-        arguments.one_of("reveal", self.reveal, ("each", "sum"))
+    rounds: int = setting(100, "T", "rounds of the federation", minimum=0)
+    clients_per_round: int = setting(0, "m = C K", "clients drawn in a round", "0: everyone", minimum=0)
+    sampling: str = setting(
+        "fixed", None, "exactly m clients, or each with probability m/K", choices=("fixed", "poisson")
+    )
+    local_epochs: int = setting(1, "E", "local passes over the data", "1 with batch_size 0: FedSGD", minimum=1)
+    batch_size: int = setting(10, "B", "samples of a local step", "0: all, the paper's infinity", minimum=0)
+    lr: float = setting(0.1, "eta", "step size", above=0.0)
+    lr_decay: float = setting(1.0, None, "factor on lr in each round", "1: constant", maximum=1.0, above=0.0)
+    momentum: float = setting(0.0, None, "of the local steps, fresh in every round", "0: none", minimum=0.0, below=1.0)
+    weight_decay: float = setting(0.0, None, "of the local steps", "0: none", minimum=0.0)
+    weighting: str = setting("size", None, "clients weigh n_k, as in the paper, or all the same",
+                             choices=("size", "uniform"))  # fmt: skip
+    reveal: str = setting("each", None, "what the server sees; sum: sums only (secure aggregation), the same result",
+                          choices=("each", "sum"))  # fmt: skip
 
     def sampler(self, num_clients: int) -> Sampler:
         """The sampler that these settings mean among ``num_clients``."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -36,59 +36,51 @@ from fedbook.papers.description import Paper, own_settings
 from fedbook.papers.fedsc import contrastive
 from fedbook.papers.fedsc.matrix_privacy import matrix_sensitivity, matrix_sigma
 from fedbook.privacy.release import Release
+from fedbook.settings import setting
 
 SAMPLES = 512  # of a client at a time in Algorithm 2
 LARGE = 10**6  # parameters of an encoder of which a GPU trains one client after another
 
 
-@dataclass(frozen=True)
 class Config(Training):
-    """Settings of FedSC beside those of :class:`Training`; each with the paper's symbol and its degenerate value.
+    """Settings of FedSC beside those of every self-supervised method."""
 
-    ``mu``: representations are clipped to squared length mu, in Algorithm 2 and, with ``clip_in_loss``, in the loss
-    too (infinite: nowhere). ``coefficient`` (alpha_j in (80)): "schedule" falls linearly from 1 to ``coefficient_end``
-    over the rounds (the experiments); "q" is the client's share of the data (the analysis, (5)); "one" is FedAvg+SC.
-    ``matrix_views``: views a sample in Algorithm 2. ``share_from``, ``share_every``: matrices are sent in the rounds
-    share_from, share_from + share_every, ... counted from 0; before the first one alpha is 1. ``sigma``: deviation of
-    the noise on each entry of a matrix (0: none). ``epsilon``: with ``sigma`` 0, the smallest sigma is taken with which
-    the smallest client's matrices cost no more, if it sends one in each sharing round (0: no noise). ``delta`` at
-    which this is counted. ``adjacency``: "replace_one" or "zero_out" a record. ``accountant``: "exact", or "paper"
-    for the sigma of Proposition 6.6. ``noise``: "symmetric" sends the symmetric part of the noised matrix, half the
-    bytes and half the noise's energy; "paper" sends all H^2 entries. ``server_sum``: "all" uploads of a round count;
-    "paper" is line 14 read literally, where only the last client's does.
-    """
+    mu: float = setting(4.0, "mu", "representations are clipped to squared length mu in Algorithm 2", "inf: nowhere",
+                        above=0.0, infinite=True)  # fmt: skip
+    clip_in_loss: bool = setting(True, None, "whether they are clipped in the loss too")
+    coefficient: str = setting(
+        "schedule", "alpha_j",
+        "weight of one's own matrix in (80): schedule falls linearly from 1 (the experiments), q is the client's share "
+        "of the data (the analysis, (5)), one is FedAvg+SC",
+        choices=("schedule", "q", "one"),
+    )  # fmt: skip
+    coefficient_end: float = setting(0.2, None, "where the schedule ends", "1: FedAvg+SC", maximum=1.0, above=0.0)
+    matrix_views: int = setting(5, "V", "views of a sample in Algorithm 2", minimum=1)
+    share_from: int = setting(0, None, "first round in which matrices are sent; alpha is 1 before", minimum=0)
+    share_every: int = setting(1, None, "rounds from one sending of matrices to the next", minimum=1)
+    sigma: float = setting(0.0, "sigma", "deviation of the noise on each entry of a matrix", "0: none", minimum=0.0)
+    epsilon: float = setting(
+        0.0, "epsilon",
+        "with sigma 0: the smallest sigma with which the smallest client's matrices cost no more, if it sends one in "
+        "each sharing round", "0: no noise", minimum=0.0,
+    )  # fmt: skip
+    delta: float = setting(1e-2, "delta", "at which privacy is counted", above=0.0, below=1.0)
+    adjacency: str = setting("replace_one", None, "what hides a record", choices=("replace_one", "zero_out"))
+    accountant: str = setting("exact", None, "where sigma comes from; paper: Proposition 6.6",
+                              choices=("exact", "paper"))  # fmt: skip
+    noise: str = setting(
+        "symmetric", None,
+        "symmetric: the symmetric part of the noised matrix is sent, half the bytes and half the noise's energy; "
+        "paper: all H^2 entries",
+        choices=("symmetric", "paper"),
+    )  # fmt: skip
+    server_sum: str = setting(
+        "all", None, "uploads of a round that count; paper: line 14 read literally, where only the last client's does",
+        choices=("all", "paper"),
+    )  # fmt: skip
 
-    mu: float = 4.0
-    clip_in_loss: bool = True
-    coefficient: str = "schedule"
-    coefficient_end: float = 0.2
-    matrix_views: int = 5
-    share_from: int = 0
-    share_every: int = 1
-    sigma: float = 0.0
-    epsilon: float = 0.0
-    delta: float = 1e-2
-    adjacency: str = "replace_one"
-    accountant: str = "exact"
-    noise: str = "symmetric"
-    server_sum: str = "all"
-
-    def __post_init__(self):
-        super().__post_init__()
-        arguments.real("mu", self.mu, above=0.0, infinite=True)
-        arguments.flag("clip_in_loss", self.clip_in_loss)
-        arguments.one_of("coefficient", self.coefficient, ("schedule", "q", "one"))
-        arguments.real("coefficient_end", self.coefficient_end, maximum=1.0, above=0.0)
-        arguments.integer("matrix_views", self.matrix_views, 1)
-        arguments.integer("share_from", self.share_from, 0)
-        arguments.integer("share_every", self.share_every, 1)
-        arguments.real("sigma", self.sigma, 0.0)
-        arguments.real("epsilon", self.epsilon, 0.0)
-        arguments.real("delta", self.delta, above=0.0, below=1.0)
-        arguments.one_of("adjacency", self.adjacency, ("replace_one", "zero_out"))
-        arguments.one_of("accountant", self.accountant, ("exact", "paper"))
-        arguments.one_of("noise", self.noise, ("symmetric", "paper"))
-        arguments.one_of("server_sum", self.server_sum, ("all", "paper"))
+    def cross_check(self) -> None:
+        """Noise needs a clip. Raises: ValueError."""
         if (self.sigma or self.epsilon) and math.isinf(self.mu):
             raise arguments.wrong(ValueError, "mu", self.mu, "a finite bound where noise is added")
 

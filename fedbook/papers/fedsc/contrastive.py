@@ -10,7 +10,6 @@ Source: Han et al., "FedX: Unsupervised federated learning with cross knowledge 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,28 +29,19 @@ from fedbook.learning.online import only_predictor, with_predictor, without_pred
 from fedbook.learning.self_supervised import SelfSupervised, Training
 from fedbook.learning.siamese import nt_xent, relation_loss
 from fedbook.learning.views import Views
+from fedbook.settings import setting
 from fedbook.wire import Encoded, Wire
 
 SAMPLES = 512  # of a client at a time for the dictionary
 
 
-@dataclass(frozen=True)
 class Config(Training):
-    """Settings of FedX and FedCA beside those of :class:`Training`.
+    """Settings of FedX and FedCA beside those of every self-supervised method."""
 
-    ``contrast_temperature`` (tau): cosines are divided by it. ``predictor_hidden``: hidden units of FedX's head (0:
-    twice its width). ``dictionary_samples``: how many samples of a client FedCA's dictionary holds (0: all).
-    """
-
-    contrast_temperature: float = 0.1
-    predictor_hidden: int = 0
-    dictionary_samples: int = 256
-
-    def __post_init__(self):
-        super().__post_init__()
-        arguments.real("contrast_temperature", self.contrast_temperature, above=0.0)
-        arguments.integer("predictor_hidden", self.predictor_hidden, 0)
-        arguments.integer("dictionary_samples", self.dictionary_samples, 0)
+    contrast_temperature: float = setting(0.1, "tau", "cosines are divided by it (FedX, FedCA)", above=0.0)
+    predictor_hidden: int = setting(0, None, "hidden units of the predictor (FedX: of its head)",
+                                    "0: twice its width", minimum=0)  # fmt: skip
+    dictionary_samples: int = setting(256, "M", "samples of a client in FedCA's dictionary", "0: all", minimum=0)
 
 
 class FedX(SelfSupervised):

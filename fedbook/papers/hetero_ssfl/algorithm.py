@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -45,58 +45,48 @@ from fedbook.papers.hetero_ssfl.cka import centred, centred_gram, factor, gram, 
 from fedbook.papers.hetero_ssfl.evaluation import evaluation, pixels
 from fedbook.papers.hetero_ssfl.problem import AlignedProblem, AlignedSettings, aligned_problem
 from fedbook.randomness import stream
+from fedbook.settings import setting
 
 IMAGES = 1024  # of the alignment set at a time
 LARGE = 10**6  # parameters of an encoder of which a GPU trains one client after another
 
 
-@dataclass(frozen=True)
 class Config(fedbyol.Config):
-    """Settings of Hetero-SSFL beside those of BYOL; each with the paper's symbol and its degenerate value.
+    """Settings of Hetero-SSFL beside those of BYOL.
 
-    ``mu``: weight of the proximal term (0: local training). ``proximal``: "distance", mu (1 - CKA); "paper", mu CKA
-    as printed in (2), which drives clients apart. mu is relative to one direction of BYOL's loss (``directions``
-    "mean"); SimSiam's gradient is half of that. ``alignment_batch``: alignment images a step (0, or as many as
-    there are or more: all L, the exact term). ``layer``: whose output represents an image, "predictor" (the
-    paper's), "projector" or "encoder" (features). ``statistics``: what normalises the heads on alignment images,
-    "frozen" (those of the alignment batch, remembered nowhere), "train" (they also enter the running ones, half and
-    half with the private batch's) or "eval" (the running ones, as they were before the step). ``centre``: False is
-    (1) as printed. ``estimator`` of CKA in the loss: "biased" or "unbiased". ``kernel``: "linear" or "rbf" with
-    ``bandwidth`` times the median distance. ``normalise``: every client's kernel is centred and divided by its norm
-    before the average. ``exclude_self``: a client is compared with the others' average. ``weights`` (w): "uniform",
-    by "samples" or by "resources" (the architecture's parameters), or numbers separated by commas, one a client,
-    that sum to 1. ``send``: "kernels" (their upper triangles), "representations", or what is "cheaper", up and down
-    apart.
+    ``mu`` is relative to one direction of BYOL's loss (``directions`` "mean"); SimSiam's gradient is half of that.
     """
 
-    mu: float = 0.5
-    proximal: str = "distance"
-    alignment_batch: int = 100
-    layer: str = "predictor"
-    statistics: str = "frozen"
-    centre: bool = True
-    estimator: str = "biased"
-    kernel: str = "linear"
-    bandwidth: float = 0.5
-    normalise: bool = False
-    exclude_self: bool = False
-    weights: str = "uniform"
-    send: str = "cheaper"
+    mu: float = setting(0.5, "mu", "weight of the proximal term", "0: local training", minimum=0.0)
+    proximal: str = setting(
+        "distance", None, "distance: mu (1 - CKA); paper: mu CKA as printed in (2), which drives clients apart",
+        choices=("distance", "paper"),
+    )  # fmt: skip
+    alignment_batch: int = setting(100, "B_r", "alignment images of a step", "0 or at least L: all, the exact term",
+                                   minimum=0)  # fmt: skip
+    layer: str = setting("predictor", None, "whose output represents an image (the paper's: predictor)", choices=LAYERS)
+    statistics: str = setting(
+        "frozen", None,
+        "what normalises the heads on alignment images: frozen, those of the alignment batch, remembered nowhere; "
+        "train, they also enter the running ones, half and half with the private batch's; eval, the running ones",
+        choices=("frozen", "train", "eval"),
+    )  # fmt: skip
+    centre: bool = setting(True, None, "whether kernels are centred; false: (1) as printed")
+    estimator: str = setting("biased", None, "of CKA in the loss", choices=("biased", "unbiased"))
+    kernel: str = setting("linear", None, "of which similarities are made", choices=("linear", "rbf"))
+    bandwidth: float = setting(0.5, None, "of rbf, times the median distance", above=0.0)
+    normalise: bool = setting(False, None, "whether kernels are centred and divided by their norm before the average")
+    exclude_self: bool = setting(False, None, "whether a client is compared with the others' average")
+    weights: str = setting(
+        "uniform", "w",
+        "of the clients' kernels in the average: uniform, by samples, by resources (the architecture's parameters), or "
+        "numbers separated by commas, one a client, that sum to 1",
+    )  # fmt: skip
+    send: str = setting("cheaper", None, "kernels (their upper triangles) or representations, up and down apart",
+                        choices=("cheaper", "kernels", "representations"))  # fmt: skip
 
-    def __post_init__(self):
-        super().__post_init__()
-        arguments.real("mu", self.mu, 0.0)
-        arguments.one_of("proximal", self.proximal, ("distance", "paper"))
-        arguments.integer("alignment_batch", self.alignment_batch, 0)
-        arguments.one_of("layer", self.layer, LAYERS)
-        arguments.one_of("statistics", self.statistics, ("frozen", "train", "eval"))
-        arguments.flag("centre", self.centre)
-        arguments.one_of("estimator", self.estimator, ("biased", "unbiased"))
-        arguments.one_of("kernel", self.kernel, ("linear", "rbf"))
-        arguments.real("bandwidth", self.bandwidth, above=0.0)
-        arguments.flag("normalise", self.normalise)
-        arguments.flag("exclude_self", self.exclude_self)
-        arguments.one_of("send", self.send, ("cheaper", "kernels", "representations"))
+    def cross_check(self) -> None:
+        """What the estimator and the kernel ask of the others. Raises: ValueError."""
         if 0 < self.alignment_batch < self.least:
             allowed = f"0 (all) or at least {self.least} images for the {self.estimator} estimator"
             raise arguments.wrong(ValueError, "alignment_batch", self.alignment_batch, allowed)
@@ -113,11 +103,11 @@ class Config(fedbyol.Config):
         return 4 if self.estimator == "unbiased" else 3
 
     def given_weights(self) -> list[float]:
-        """The numbers in ``weights``. Raises: TypeError, ValueError (no numbers, negative, not summing to 1)."""
+        """The numbers in ``weights``. Raises: ValueError (no numbers, negative, not summing to 1)."""
         allowed = "uniform, samples, resources, or numbers of at least 0 that sum to 1, separated by commas"
         try:
             found = [float(word) for word in self.weights.split(",")]
-        except (AttributeError, ValueError):
+        except ValueError:
             raise arguments.wrong(ValueError, "weights", self.weights, allowed) from None
         if not all(math.isfinite(w) and w >= 0 for w in found) or abs(math.fsum(found) - 1) > 1e-6:
             raise arguments.wrong(ValueError, "weights", self.weights, allowed)

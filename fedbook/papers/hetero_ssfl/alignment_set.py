@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedbook import arguments, data
-from fedbook.data.catalogue import LOADERS
+from fedbook.data import LOADERS
 from fedbook.data.photographs import SHAPE, SIZE, photograph_patches
 from fedbook.learning.pretraining import brightest
 from fedbook.randomness import stream
@@ -45,7 +45,7 @@ def split_alignment(train_x: Tensor, train_y: Tensor, count: int, seed: int = 0)
 
 
 def alignment_images(
-    source: str, count: int, shape: Sequence[int], seed: int = 0, root: data.images.Root = None
+    source: str, count: int, shape: Sequence[int], seed: int = 0, root: data.root.Root = None
 ) -> Tensor:
     """``count`` images for a problem with images of ``shape`` (C, H, W), from where its own training images are not.
 

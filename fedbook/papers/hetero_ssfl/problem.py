@@ -16,54 +16,50 @@ from fedbook.federation.population import Federation
 from fedbook.learning.augmentation import AUGMENTATIONS
 from fedbook.learning.encoders import ENCODERS, Encoder, encoder
 from fedbook.learning.pretraining import CHUNK, PretrainingSettings, brightest, few_rows
-from fedbook.learning.problems import OPTIONS, judged, pixel_moments
+from fedbook.learning.problems import OPTIONS, evaluations, judged, pixel_moments
 from fedbook.learning.views import Views
 from fedbook.papers.hetero_ssfl.alignment_set import alignment_images, split_alignment
 from fedbook.partition import Partition, by_name
 from fedbook.randomness import stream
+from fedbook.settings import setting
 
 OWN_SOURCE = "holdout"
 DATASETS = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "svhn", "emnist", "pathmnist", "tiny_imagenet")
 SOURCES = (OWN_SOURCE, "noise", "photographs", *DATASETS)
 
 
-@dataclass(frozen=True)
 class AlignedSettings(PretrainingSettings):
-    """As :class:`PretrainingSettings`, with several architectures and an alignment set.
-
-    ``architectures``: words of fedbook.learning.encoders, separated by commas, each perhaps with a width of its own
-    (``cnn_s:24,mlp``); clients get them by ``assignment``, in "turn" or at "random" (the same for every seed).
-    ``model``, ``width``: the one architecture of methods that average weights. ``alignment_samples`` (L): images of the
-    alignment set. ``alignment_source``: "holdout" takes them out of the training images before these are split;
-    "noise", "photographs" or the name of another dataset. ``probe``: the linear probe is fitted "exact"ly to
-    standardised features, or by Adam as the "paper" does it. ``evaluate_every`` 0: two evaluations a run.
-    """
+    """How images are split among clients of several architectures, and their alignment set."""
 
     projector: str = "batch_norm"
     clients: int = 5
     classes_per_client: int = 2
     bank: int = 0
     neighbours: int = 10
-    model: str = "cnn_m"
+    model: str = setting("cnn_m", None, "the encoder of methods that average weights", choices=ENCODERS)
     width: int = 32
-    architectures: str = "cnn_s,cnn_m,mlp"
-    assignment: str = "turn"
-    alignment_samples: int = 300
-    alignment_source: str = OWN_SOURCE
-    probe: str = "exact"
+    architectures: str = setting(
+        "cnn_s,cnn_m,mlp", None,
+        "words of fedbook.learning.encoders, separated by commas, each perhaps with a width of its own (cnn_s:24,mlp)",
+    )  # fmt: skip
+    assignment: str = setting("turn", None, "how clients get theirs; random: the same for every seed",
+                              choices=("turn", "random"))  # fmt: skip
+    alignment_samples: int = setting(300, "L", "images of the alignment set", minimum=2)
+    alignment_source: str = setting(
+        OWN_SOURCE, None, "holdout: taken out of the training images before these are split", choices=SOURCES
+    )
+    probe: str = setting(
+        "exact", None, "how the linear probe is fitted: to standardised features, or by Adam as the paper does it",
+        choices=("exact", "paper"),
+    )  # fmt: skip
+    evaluate_every: int = evaluations(2)
 
-    def __post_init__(self):
-        super().__post_init__()
+    def cross_check(self) -> None:
+        """Every architecture is known, and there once. Raises: ValueError."""
         self.words()
-        arguments.one_of("assignment", self.assignment, ("turn", "random"))
-        arguments.integer("alignment_samples", self.alignment_samples, 2)
-        arguments.one_of("alignment_source", self.alignment_source, SOURCES)
-        arguments.one_of("probe", self.probe, ("exact", "paper"))
 
     def words(self) -> dict[str, tuple[str, int]]:
-        """The architectures: word to (backbone, width of its representation). Raises: TypeError, ValueError."""
-        if not isinstance(self.architectures, str):
-            raise arguments.wrong(TypeError, "architectures", self.architectures, "words separated by commas")
+        """The architectures: word to (backbone, width of its representation). Raises: ValueError."""
         found: dict[str, tuple[str, int]] = {}
         for word in (word.strip() for word in self.architectures.split(",")):
             name, colon, width = word.partition(":")

@@ -36,72 +36,56 @@ from fedbook.papers.prirfed.participation import Guarantee, run_guarantee
 from fedbook.papers.prirfed.problem import PROBLEMS, ManifoldProblem, ManifoldSettings, manifold_problem
 from fedbook.privacy.release import Release
 from fedbook.randomness import normal
+from fedbook.settings import Settings, setting
 
 MOST_EPSILON = 100.0  # of a call: beyond, nothing is promised
 GATHERED = 2**29  # bytes of records that one batch of agents may gather
 
 
-@dataclass(frozen=True)
-class Config:
-    """Settings of every method; each field with the paper's symbol and its degenerate value.
+class Config(Settings):
+    """Settings of every method.
 
-    ``rounds`` (T). ``agents_per_round`` (s; 0: everyone). ``local_steps`` (K: steps of Algorithm 2, epochs of
-    Algorithm 3). ``inner_steps`` (m; 0: floor(10 N / 3); 1: Algorithm 3 is Algorithm 2 on all records). ``batch_size``
-    (b of Algorithm 2; 0: all records of the agent). ``lr`` (alpha; 0: 1 / (2 L_g)); ``lr_power``: the step of round t
-    is lr / (t + 1)^lr_power (0: constant). ``clip_norm`` (tau = tau_1; 0: that of the problem; methods without noise
-    clip only with ``clip_without_noise``). ``clip_gradient`` (tau_0 of Algorithm 3; 0: tau_1; another value makes the
-    steps biased). ``epsilon_call``, ``delta_call`` (epsilon, delta): what ONE local call may cost one record.
-    ``sigma_rule``: the noise that keeps it, "calibrated", or the published formula, "paper", with ``noise_constant``
-    (o = 1). ``sigma``: the noise itself (0: from the rule). ``aggregation``: "tangent" (equation 3.2), "frechet" (3.1,
-    iterated) or "ambient". ``option``: "last" (Option 1), "random" (Option 2 as the proofs need it: the run goes on
-    from the last points, the reported one is drawn from all inner ones), "paper" (Option 2 as printed: it goes on from
-    the drawn points). ``scale``: "mean", or "sum": gradients of the sum over an agent's records; with sigma_rule
-    "paper" under the noise for the mean, as in code that the paper builds on, which costs far more than epsilon_call
-    (the report shows it). ``prox`` (mu of RFedProx; 0: RFedAvg). ``accountant``: "participation" (sound, always
-    reported), or beside it "paper" (Theorem 4.2) or "paper_parallel", as epsilon_claimed. ``delta`` of the whole run
-    (0: delta_call); ``budget``: the epsilon that ends it (0: none).
+    With ``scale`` "sum" gradients are of the sum over an agent's records; with ``sigma_rule`` "paper" they are under
+    the noise for the mean, as in code that the paper builds on, which costs far more than ``epsilon_call`` (the report
+    shows it).
     """
 
-    rounds: int = 200
-    agents_per_round: int = 1
-    local_steps: int = 3
-    inner_steps: int = 0
-    batch_size: int = 0
-    lr: float = 0.1
-    lr_power: float = 0.0
-    clip_norm: float = 0.0
-    clip_gradient: float = 0.0
-    clip_without_noise: bool = False
-    epsilon_call: float = 0.15
-    delta_call: float = 1e-4
-    sigma_rule: str = "calibrated"
-    noise_constant: float = 1.0
-    sigma: float = 0.0
-    aggregation: str = "tangent"
-    option: str = "last"
-    scale: str = "mean"
-    prox: float = 0.1
-    accountant: str = "participation"
-    delta: float = 0.0
-    budget: float = 0.0
-
-    def __post_init__(self):
-        for name in ("rounds", "agents_per_round", "inner_steps", "batch_size"):
-            arguments.integer(name, getattr(self, name), 0)
-        arguments.integer("local_steps", self.local_steps, 1)
-        for name in ("lr", "lr_power", "clip_gradient", "sigma", "prox", "budget"):
-            arguments.real(name, getattr(self, name), 0.0)
-        arguments.real("clip_norm", self.clip_norm, 0.0)
-        arguments.flag("clip_without_noise", self.clip_without_noise)
-        arguments.real("epsilon_call", self.epsilon_call, maximum=100.0, above=0.0)
-        arguments.real("delta_call", self.delta_call, above=0.0, below=1.0)
-        arguments.real("noise_constant", self.noise_constant, above=0.0)
-        arguments.real("delta", self.delta, 0.0, below=1.0)
-        arguments.one_of("sigma_rule", self.sigma_rule, ("calibrated", "paper"))
-        arguments.one_of("aggregation", self.aggregation, AGGREGATIONS)
-        arguments.one_of("option", self.option, ("last", "random", "paper"))
-        arguments.one_of("scale", self.scale, ("mean", "sum"))
-        arguments.one_of("accountant", self.accountant, ("participation", "paper", "paper_parallel"))
+    rounds: int = setting(200, "T", "rounds of the federation", minimum=0)
+    agents_per_round: int = setting(1, "s", "agents drawn in a round", "0: everyone", minimum=0)
+    local_steps: int = setting(3, "K", "steps of Algorithm 2, epochs of Algorithm 3", minimum=1)
+    inner_steps: int = setting(
+        0, "m", "inner steps of Algorithm 3, by default floor(10 N / 3)", "1: Algorithm 2 on all records", minimum=0
+    )
+    batch_size: int = setting(0, "b", "records of a step of Algorithm 2", "0: all", minimum=0)
+    lr: float = setting(0.1, "alpha", "step size", "0: 1 / (2 L_g)", minimum=0.0)
+    lr_power: float = setting(0.0, None, "the step of round t is lr / (t + 1)^lr_power", "0: constant", minimum=0.0)
+    clip_norm: float = setting(0.0, "tau", "longer gradients are clipped to it", "0: the problem's own", minimum=0.0)
+    clip_gradient: float = setting(0.0, "tau_0", "of Algorithm 3; a value unlike tau makes its steps biased", "0: tau",
+                                   minimum=0.0)  # fmt: skip
+    clip_without_noise: bool = setting(False, None, "whether methods without noise clip too")
+    epsilon_call: float = setting(0.15, "epsilon", "what ONE local call may cost one record", maximum=100.0, above=0.0)
+    delta_call: float = setting(1e-4, "delta", "at which that is counted", above=0.0, below=1.0)
+    sigma_rule: str = setting("calibrated", None, "the noise that keeps it; paper: the published formula",
+                              choices=("calibrated", "paper"))  # fmt: skip
+    noise_constant: float = setting(1.0, "o", "constant of the published formula", above=0.0)
+    sigma: float = setting(0.0, "sigma", "the noise itself", "0: from the rule", minimum=0.0)
+    aggregation: str = setting("tangent", None, "tangent: equation (3.2); frechet: (3.1), iterated",
+                               choices=("tangent", "frechet", "ambient"))  # fmt: skip
+    option: str = setting(
+        "last", None,
+        "last: Option 1; random: Option 2 as the proofs need it, the run goes on from the last points and the one "
+        "reported is drawn from all inner ones; paper: Option 2 as printed, it goes on from the drawn points",
+        choices=("last", "random", "paper"),
+    )  # fmt: skip
+    scale: str = setting("mean", None, "gradients over an agent's records", choices=("mean", "sum"))
+    prox: float = setting(0.1, "mu", "pull of RFedProx to the server's point", "0: RFedAvg", minimum=0.0)
+    accountant: str = setting(
+        "participation", None,
+        "participation: sound, always reported; beside it, as epsilon_claimed, paper: Theorem 4.2",
+        choices=("participation", "paper", "paper_parallel"),
+    )  # fmt: skip
+    delta: float = setting(0.0, None, "of the whole run", "0: delta_call", minimum=0.0, below=1.0)
+    budget: float = setting(0.0, None, "the epsilon that ends the run", "0: none", minimum=0.0)
 
     def sampler(self, num_agents: int) -> Sampler:
         """The sampler that these settings mean among ``num_agents``."""
@@ -113,9 +97,6 @@ class Config:
     def step(self, t: int) -> float:
         """alpha_t."""
         return self.lr / (t + 1) ** self.lr_power
-
-
-AGGREGATIONS = ("tangent", "frechet", "ambient")
 
 
 @dataclass(frozen=True)

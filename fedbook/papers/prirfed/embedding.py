@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.data.taxonomy import Taxonomy
+from fedbook.data import Taxonomy
 from fedbook.geometry import Hyperboloid
 
 

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.data.images import Root
-from fedbook.data.taxonomy import Taxonomy
-from fedbook.data.wordnet import wordnet_embedding, wordnet_mammals
+from fedbook.data import Taxonomy, wordnet_embedding, wordnet_mammals
+from fedbook.data.root import Root
 from fedbook.geometry import Hyperboloid
 from fedbook.papers.prirfed.embedding import laplacian_features, to_disk
 from fedbook.randomness import normal, stream

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from fedbook.federation import Cohort, Federation, Rounds, tree_map
+from fedbook.federation.exchange import Exchange
 from fedbook.federation.loop import Turn
 from fedbook.learning.models import model
 from fedbook.papers import fedavg
@@ -202,5 +203,5 @@ def test_configuration_errors_name_the_field():
     with pytest.raises(TypeError, match="seeds"):
         Rounds(FedAvg(Config(), NET), federation(), 1, seeds=())
     with pytest.raises(TypeError, match="cohort"):
-        fedavg.Exchange([1, 2], work=lambda local: None)
+        Exchange([1, 2], work=lambda local: None)
     assert Cohort.of([torch.zeros(0, dtype=torch.long)]).sizes.tolist() == [0]

@@ -151,7 +151,7 @@ def test_a_dataset_of_several_sizes_is_read_at_the_one_asked_for(monkeypatch):
         x = torch.arange(5, dtype=torch.uint8)[:, None, None, None].expand(5, 3, side, side)
         return data.Images("tiny_imagenet", x, torch.zeros(5), x[:1], torch.zeros(1), ("a",))
 
-    monkeypatch.setitem(data.catalogue.LOADERS, "tiny_imagenet", tiny_imagenet)
+    monkeypatch.setitem(data.LOADERS, "tiny_imagenet", tiny_imagenet)
     x = alignment_images("tiny_imagenet", 4, (3, 32, 32), root="here")
     assert asked == {"root": "here", "side": 32} and x.shape == (4, 3, 32, 32)
     assert set(x[:, 0, 0, 0].mul(255).round().int().tolist()) < set(range(5))

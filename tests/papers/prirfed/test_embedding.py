@@ -8,8 +8,7 @@ import scipy.linalg
 import torch
 from sklearn.metrics import average_precision_score
 
-from fedbook.data import Taxonomy, make, wordnet_embedding, wordnet_mammals
-from fedbook.data.wordnet import UNPUBLISHED, read_embedding, read_taxonomy
+from fedbook.data import Taxonomy, wordnet_embedding, wordnet_mammals
 from fedbook.geometry import Hyperboloid
 from fedbook.papers.prirfed.embedding import (
     from_disk,
@@ -157,20 +156,6 @@ def test_moderate_radii_cannot_hold_the_mammals():
         assert (float(H.dist(x[0], x[1])) > distance) == sibling_is_further
     tree = wordnet_mammals()
     assert len(tree.names) - len(set(tree.edges[:, 1].tolist())) == n
-
-
-def test_the_maker_writes_what_was_trained(tmp_path, monkeypatch):
-    rows = [
-        "00000001 mammal",
-        "00000002 tusker @00000001",
-        "00000003 female_mammal @00000001",
-        "00000004 cat @00000001",
-    ]
-    make.write_lines(tmp_path / "mammals.txt.gz", [], [*rows, "00000005 kitten @00000004"])
-    assert make.main(["wordnet_embedding", str(tmp_path)]) == 0
-    tree = read_taxonomy(tmp_path / "mammals.txt.gz").without(UNPUBLISHED)
-    stored = read_embedding(tmp_path / "embedding.txt.gz", ("mammal", "cat", "kitten"))
-    assert torch.allclose(stored[:, 1:], train_embedding(tree)[:, 1:], rtol=0, atol=0.51e-6)
 
 
 def test_the_features_solve_the_eigenproblem():
