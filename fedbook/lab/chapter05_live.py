@@ -22,14 +22,7 @@ from fedbook.papers.cvfl.problem import VerticalProblem, VerticalSettings, verti
 # --- bits against accuracy, live
 
 ROUNDS, TARGET = 100, 0.93
-<<<<<<< HEAD
-REMEMBERED = 5  # earlier runs that stay in the picture
 COMPRESSORS = {kind.words: name for name, kind in compression.COMPRESSORS.items()}
-=======
-COMPRESSORS = {
-    "none": "none", "scalar grid": "scalar", "hexagons": "hex", "top-k by gradient": "topk", "random k": "randomk",
-}  # fmt: skip
->>>>>>> main
 
 
 class Step(NamedTuple):
