@@ -80,6 +80,13 @@ def flag(name: str, value: Any) -> bool:
     return value
 
 
+def instance(name: str, value: Any, kind: type) -> Any:
+    """``value`` if it is of the class ``kind``. Raises: TypeError."""
+    if not isinstance(value, kind):
+        raise wrong(TypeError, name, value, kind.__name__)
+    return value
+
+
 def one_of(name: str, value: Any, allowed: Iterable[str]) -> str:
     """``value`` if it is one of the words ``allowed``. Raises: TypeError, ValueError."""
     words = sorted(allowed)

@@ -22,7 +22,7 @@ from fedbook.federation.exchange import Exchange, Local, Reply, Round, weighted_
 from fedbook.federation.local import Batches, Step, epochs, local_steps, sgd
 from fedbook.federation.loop import Diverged, Turn, no_setup
 from fedbook.federation.population import Federation
-from fedbook.federation.tree import Tree, leaves, tree_map
+from fedbook.federation.tree import Tree, for_each, leaves, tree_map
 from fedbook.learning.encoders import Encoder
 from fedbook.learning.models import Parameters, stack
 from fedbook.learning.views import Views
@@ -100,8 +100,7 @@ class SelfSupervised:
         q = (sizes / sizes.sum(1, keepdim=True)).expand(len(turn.seeds), -1).clone()
         self.declare(turn)
         if self.silent:
-            own = tree_map(lambda x: x[:, None].repeat(1, federation.num_clients, *[1] * (x.ndim - 1)), theta)
-            return {"q": q}, {"all": {"theta": own}}
+            return {"q": q}, {"all": {"theta": for_each(theta, federation.num_clients)}}
         return {"theta": theta, "q": q}, {}
 
     def init(self, rng, dtype: torch.dtype) -> Parameters:

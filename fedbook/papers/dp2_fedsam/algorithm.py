@@ -24,13 +24,11 @@ from fedbook.federation.checkpoint import identity
 from fedbook.federation.cohort import Cohort, Everyone, FixedSize, Poisson, Sampler
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
 from fedbook.federation.local import choose, epochs, local_steps, sgd
-from fedbook.federation.loop import Rounds, Turn, no_setup
+from fedbook.federation.loop import Turn, no_setup
 from fedbook.federation.population import Federation, Rows
-from fedbook.federation.tree import Tree, tree_map
+from fedbook.federation.tree import Tree, for_each, per_row, tree_map
 from fedbook.learning.models import Model, Parameters, cross_entropy, stack
-from fedbook.learning.problems import described
-from fedbook.papers.description import Paper, own_settings
-from fedbook.papers.dp2_fedsam.problem import PersonalProblem, PersonalSettings, personal_problem
+from fedbook.papers.dp2_fedsam.problem import PersonalProblem
 from fedbook.privacy.mechanisms import ClientGaussian, Clip, release_sum, sum_sensitivity
 from fedbook.privacy.release import Release
 from fedbook.randomness import stream
@@ -216,7 +214,7 @@ class DP2FedSAM:
         body, head = self.model.split(theta)
         shared = {"model": theta, "body": body, "nothing": {}}[self.method.shared]
         personal = {"model": {}, "body": head, "nothing": theta}[self.method.shared]
-        own = tree_map(lambda x: x[:, None].repeat(1, federation.num_clients, *[1] * (x.ndim - 1)), personal)
+        own = for_each(personal, federation.num_clients)
         self._declare(turn)
         return {"shared": shared}, ({"all": {"own": own}} if own else {})
 
@@ -310,7 +308,7 @@ class DP2FedSAM:
         norm = torch.stack([x.flatten(1).double().square().sum(1) for x in change.values()]).sum(0).sqrt()
         if self.bounded:  # a client that diverged sends zeros: it must not stop the run, and the sum stays bounded
             sound = norm.isfinite()
-            change = tree_map(lambda x: torch.where(sound.view(-1, *[1] * (x.ndim - 1)), x, 0.0), change)
+            change = tree_map(lambda x: torch.where(per_row(sound, x), x, 0.0), change)
         trace |= {"update_norm": norm, "update_norm_squared": norm.square()}
         return Reply(upload={"change": change}, state={"own": own} if own else None, trace=trace)
 
@@ -430,62 +428,3 @@ class DP2FedSAM:
 def _no_loss(theta: Parameters) -> Tensor:
     first = next(iter(theta.values()))
     return first.new_full((len(first),), math.nan)
-
-
-def problem_of(problem: str, settings: Mapping[str, Any], seeds: Sequence[int], device: str) -> PersonalProblem:
-    """The images and splits that the settings name (those of PersonalSettings; others are ignored)."""
-    return personal_problem(problem, own_settings(PersonalSettings, settings), seeds, device)
-
-
-def build(
-    method: str, problem: str, settings: Mapping[str, Any], seeds: Sequence[int], device: str, **options: Any
-) -> Rounds:
-    """The run that the settings name (fields of Config and of PersonalSettings)."""
-    config = own_settings(Config, settings)
-    clients = settings["clients"]
-    private = METHODS[method].private
-    if private:
-        config = config.with_noise(clients, heads=METHODS[method].shared == "body")
-    images = problem_of(problem, settings, seeds, device)
-    algorithm = DP2FedSAM(config, images.model, method)
-    if METHODS[method].shared == "nothing":  # a checkpoint holds every client's model: not after each round
-        options.setdefault("save_every", max(1, config.rounds // 5))
-    return Rounds(
-        algorithm, images.federation(), config.rounds, seeds=seeds, evaluate=algorithm.evaluation(images, seeds),
-        every=settings["evaluate_every"] or max(1, config.rounds // 5), delta=config.delta_for(clients),
-        budget=config.epsilon if private and config.epsilon and config.accountant == "sound" else None, **options,
-    )  # fmt: skip
-
-
-PAPER = Paper(
-    name="dp2_fedsam",
-    title="DP2-FedSAM: personal heads and flat minima under client-level privacy (chapter 4)",
-    methods={word: method.words for word, method in METHODS.items()},
-    problems=described("mnist", "fashion_mnist", "digits", "cifar10", "femnist"),
-    profiles={
-        "quick": {
-            "rounds": 10, "clients": 100, "client_rate": 0.5, "batch_size": 20, "train_samples": 6000, "epsilon": 2.0,
-            "model": "mlp16", "lr_head": 0.1, "clip_norm": 0.5, "momentum": 0.0, "head_epochs": 1, "body_epochs": 1,
-            "lr_decay": 1.0,
-        },
-        "standard": {
-            "rounds": 40, "clients": 1000, "client_rate": 0.2, "batch_size": 20, "epsilon": 2.0, "model": "mlp16",
-            "lr_head": 0.2, "clip_norm": 0.5, "momentum": 0.0, "lr_decay": 1.0, "fine_tune_epochs": 10,
-            "lr_fine_tune": 0.05,
-        },
-        "paper": {"clients": 1000, "classes_per_client": 2, "epsilon": 1.0, "model": "cnn_dp2fedsam"},
-    },
-    settings=(Config, PersonalSettings),
-    fits={
-        "femnist": {
-            "train_samples": 0, "partition": "natural", "clients": 500, "model": "resnet18_imagenet", "momentum": 0.3,
-            "clip_norm": 0.2, "sam_radius": 0.5,
-        },
-        "digits": {
-            "train_samples": 0, "clients": 100, "client_rate": 0.5, "own_share": 0.25, "batch_size": 0, "lr_body": 0.3,
-            "lr_head": 0.3, "head_epochs": 5, "body_epochs": 5, "lr_decay": 1.0, "momentum": 0.0, "clip_norm": 0.5,
-            "model": "mlp16", "delta": 1e-3,
-        },
-    },
-    build=build,
-)  # fmt: skip

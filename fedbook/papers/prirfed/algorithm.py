@@ -25,15 +25,13 @@ from fedbook import arguments
 from fedbook.federation.checkpoint import identity
 from fedbook.federation.cohort import Cohort, Everyone, FixedSize, Sampler
 from fedbook.federation.exchange import Exchange, Local, Reply, Round, weighted_mean
-from fedbook.federation.loop import Rounds, Turn, no_setup
+from fedbook.federation.loop import Turn, no_setup
 from fedbook.federation.population import Federation
-from fedbook.federation.tree import Tree
+from fedbook.federation.tree import Tree, per_row
 from fedbook.geometry import ambient_mean, frechet_mean, stepped, tangent_mean
-from fedbook.papers.description import Paper, own_settings
 from fedbook.papers.prirfed import local_call
 from fedbook.papers.prirfed.losses import RecordLoss, Records
 from fedbook.papers.prirfed.participation import Guarantee, run_guarantee
-from fedbook.papers.prirfed.problem import PROBLEMS, ManifoldProblem, ManifoldSettings, manifold_problem
 from fedbook.privacy.release import Release
 from fedbook.randomness import normal
 from fedbook.settings import Settings, setting
@@ -254,13 +252,12 @@ class PriRFed:
     def _maybe(self, new: Tensor, old: Tensor, turn: Turn) -> Tensor:
         """Option 2 without keeping all points: the new one with probability 1/(t+1) is uniform over all so far."""
         taken = torch.tensor([rng.random() * (turn.t + 1) < 1 for rng in turn.streams("option 2")], device=new.device)
-        return torch.where(taken.view(-1, *[1] * self.manifold.point_ndim), new, old)
+        return torch.where(per_row(taken, new), new, old)
 
     def aggregate(self, x: Tensor, points: Tensor, weights: Tensor) -> Tensor:
         """The agents' points [S, m, *point] as one point for each seed. Source: equations (3.1), (3.2)."""
         weights = weights.to(x.device)
-        empty = (weights == 0).view(*weights.shape, *[1] * self.manifold.point_ndim)
-        points = torch.where(empty, x.unsqueeze(1), points)
+        points = torch.where(per_row(weights == 0, points), x.unsqueeze(1), points)
         weights = weights.to(x.dtype) / weights.sum(1, keepdim=True)
         if self.config.aggregation == "frechet":
             return frechet_mean(self.manifold, x, points, weights)[0]
@@ -286,7 +283,7 @@ class PriRFed:
     def _solve(self, local: Local) -> dict[str, Tensor]:
         c, start, agent = self.config, local.inbox["x"], _Records(local, self.loss.broadcasts)
         noise, lr = self.noise(local), c.step(local.t)
-        scale = agent.sizes.to(start).view(-1, *[1] * self.manifold.point_ndim) if c.scale == "sum" else 1.0
+        scale = per_row(agent.sizes, start).to(start) if c.scale == "sum" else 1.0
         if self.method.solver == "rsvrg":
             steps = c.local_steps * c.inner_steps
             drawn = [rng.integers(n, size=(c.local_steps, c.inner_steps)) for rng, n in agent.draws("records")]
@@ -312,7 +309,7 @@ class PriRFed:
         """A point drawn from the local ones: x_0..x_{K-1}, over which the proofs average; "paper": as printed."""
         printed = self.config.option == "paper" and self.method.solver == "rsgd"  # K + 1 points
         which = torch.tensor([int(rng.integers(steps + printed)) for rng in local.streams("option 2")], device=x.device)
-        which, drawn = which.view(-1, *[1] * self.manifold.point_ndim), x
+        which, drawn = per_row(which, x), x
         for number, point in enumerate(points, start=1):
             x, drawn = point, torch.where(which == number, point, drawn)
         x, drawn = self.manifold.nearest(x), self.manifold.nearest(drawn)
@@ -493,72 +490,3 @@ def _some(local: Local, rows: slice) -> Local:
         local, inbox={name: x[rows] for name, x in local.inbox.items()}, data=data, clients=local.clients[rows],
         seeds=local.seeds[rows], noise_seeds=local.noise_seeds and local.noise_seeds[rows],
     )  # fmt: skip
-
-
-def problem_of(problem: str, settings: Mapping[str, Any], seeds: Sequence[int], device: str) -> ManifoldProblem:
-    """The records and splits that the settings name (those of ManifoldSettings; others are ignored)."""
-    return manifold_problem(problem, own_settings(ManifoldSettings, settings), seeds, device)
-
-
-def build(
-    method: str, problem: str, settings: Mapping[str, Any], seeds: Sequence[int], device: str, **options: Any
-) -> Rounds:
-    """The run that the settings name (fields of Config and of ManifoldSettings)."""
-    config = own_settings(Config, settings)
-    task = problem_of(problem, settings, seeds, device)
-    pooled = METHODS[method].pooled
-    algorithm = PriRFed(
-        config, task.loss, task.start, method, bound=task.bound, smoothness=task.smoothness, public=task.public,
-        inner_steps=max(1, 10 * settings["agents"] // 3),
-    )  # fmt: skip
-    federation = task.federation(pooled)
-    sizes = federation.sizes.flatten().tolist()
-    config.sampler(federation.num_clients if not pooled else settings["agents"])  # refused here by its own name
-    if config.batch_size and METHODS[method].solver == "rsgd":
-        arguments.integer("batch_size", config.batch_size, 1, min(sizes))
-    figures = {"epsilon_call": algorithm.call(sizes)}
-    for word, found in (("promised", algorithm.promised(federation.num_clients, sizes)),
-                        ("claimed", algorithm.claimed(federation.num_clients))):  # fmt: skip
-        figures |= {f"epsilon_{word}": found and found.epsilon, f"delta_{word}": found and found.delta}
-    return Rounds(
-        algorithm, federation, config.rounds, seeds=seeds,
-        evaluate=task.evaluation(**{name: math.nan if v is None else v for name, v in figures.items()}),
-        every=settings["evaluate_every"] or max(1, config.rounds // 50), delta=config.delta or config.delta_call,
-        budget=config.budget or None, **options,
-    )  # fmt: skip
-
-
-MATRICES = {"agents": 50, "samples": 20_000, "inner_steps": 10, "lr": 0.3, "start": "origin"}
-PAPER = Paper(
-    name="prirfed",
-    title="PriRFed: private federated learning on Riemannian manifolds (chapter 3)",
-    methods={word: method.words for word, method in METHODS.items()},
-    problems=PROBLEMS,
-    profiles={
-        "quick": {"rounds": 20, "agents": 10, "samples": 2000},
-        "standard": {},
-        "paper": {"sigma_rule": "paper"},
-    },
-    settings=(Config, ManifoldSettings),
-    fits={
-        "pca-digits": {"samples": 0},
-        "pca-synthetic": {
-            "agents": 16, "samples": 1120, "agents_per_round": 0, "local_steps": 1, "lr": 0.0, "delta_call": 1e-5,
-        },
-        "pca-directional": {
-            "agents": 8, "samples": 4000, "agents_per_round": 0, "local_steps": 1, "lr": 0.5, "delta_call": 1e-5,
-        },
-        "frechet-patches": MATRICES,
-        "frechet-cifar10": MATRICES,
-        "frechet-pathmnist": MATRICES,
-        "frechet-wishart": {"agents": 20, "samples": 5000, "inner_steps": 10, "lr": 0.05},
-        "frechet-ball": {"agents": 10, "samples": 4000, "agents_per_round": 0, "local_steps": 1, "lr": 0.0},
-        "words-mammals": {"agents": 9, "samples": 0, "inner_steps": 5, "lr": 0.3, "start": "origin"},
-        "words-tree": {"agents": 9, "samples": 0, "inner_steps": 5, "lr": 0.3, "start": "origin", "ridge": 1e-3},
-    },
-    build=build,
-    delta=1e-4,
-    metric="excess_risk",
-    larger_is_better=False,
-    curves=("grad_norm", "error"),
-)  # fmt: skip

@@ -162,9 +162,7 @@ def manifold_problem(
 
     Raises: TypeError, ValueError, fedbook.data.DataNotFound.
     """
-    settings = settings or ManifoldSettings()
-    if not isinstance(settings, ManifoldSettings):
-        raise arguments.wrong(TypeError, "settings", settings, "ManifoldSettings")
+    settings = arguments.instance("settings", settings or ManifoldSettings(), ManifoldSettings)
     family = arguments.one_of("problem", name, PROBLEMS).split("-")[0]
     made = {"pca": _eigenvector, "frechet": _frechet, "words": _words}[family](name, settings, seeds)
     samples = {key: z.to(device) for key, z in made.pop("samples").items()}
