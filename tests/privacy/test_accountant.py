@@ -70,6 +70,7 @@ def prv_bounds(history, delta, error=0.01):
 
 
 @pytest.mark.filterwarnings("ignore:Optimal order is the")
+@pytest.mark.slow
 def test_a_hundred_settings_against_the_prv_accountant_of_opacus():
     for rate, z, rounds, delta in prv_settings(100, seed=4):
         low, estimate, high = prv_bounds([(z, rate, rounds)], delta)
@@ -185,6 +186,7 @@ def test_shared_draws_of_fixed_size_count_for_nothing():
     assert total_epsilon(shared, 0.0, 1e-3) == (privacy.gaussian_epsilon(2.0, 200, 1e-3), "exact")
 
 
+@pytest.mark.slow
 def test_ten_thousand_settings_never_cost_less_for_more_rounds_or_a_higher_rate():
     rng = np.random.default_rng(5)
     for _ in range(100):

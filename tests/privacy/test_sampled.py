@@ -86,6 +86,7 @@ def test_own_curve_and_dp_accounting_agree_at_whole_orders():
 
 
 @pytest.mark.filterwarnings("ignore:Optimal order is the")
+@pytest.mark.slow
 def test_ten_thousand_settings_against_opacus():
     rng, orders = np.random.default_rng(1), [2, 3, 4, 6, 9, 14, 24, 48]
     for _ in range(10_000):

@@ -62,6 +62,7 @@ def test_the_term_alone_brings_clients_together_and_none_collapses():
     assert all(float(a.std(0).mean()) > 0.1 for a in shown(rounds, data))
 
 
+@pytest.mark.slow
 def test_alignment_rises_and_the_printed_sign_lowers_it():
     """Digits, two classes a client, two seeds, small networks: what the term does to pairwise CKA, not to accuracy."""
     seeds, found = (0, 1), {}
@@ -92,6 +93,7 @@ def test_the_stored_tables_are_whole():
         assert len({(c["method"], str(c["varied"])) for c in cells}) == len(cells)
 
 
+@pytest.mark.slow
 def test_a_stored_cell_comes_out_again():
     table = stored("02_mixture")
     again = rerun(table, "hetero-ssfl", architectures="mlp")
