@@ -320,7 +320,7 @@ def test_the_ledger_counts_what_each_agent_took_part_in():
     run(rounds)
     algorithm = rounds.algorithm
     times = torch.bincount(
-        torch.cat([algorithm.sampler.draw(4, stream(0, "cohort", t)) for t in range(12)]), minlength=4
+        torch.cat([algorithm.sampler(4).draw(4, stream(0, "cohort", t)) for t in range(12)]), minlength=4
     )
     mu = math.sqrt(3) * (2 / 6) / algorithm.sigma(6)
     report = rounds.privacy[0].report(1e-5)
