@@ -11,7 +11,7 @@ matrix, with everybody's. FedAvg+SC, centralised and local training are the same
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
