@@ -51,6 +51,7 @@ def test_sharing_only_the_body_shortens_the_updates(plain):
     assert length["fedrep"] < 0.5 * length["fedavg"]
 
 
+@pytest.mark.slow
 def test_a_frozen_random_body_is_far_above_chance_and_below_a_trained_one(plain):
     frozen, trained = accuracy(plain["frozen-body"]), accuracy(plain["fedrep"])
     assert float(frozen.mean()) > 0.7 and float((trained - frozen).mean()) > 0.03

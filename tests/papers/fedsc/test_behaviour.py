@@ -28,6 +28,7 @@ def test_the_order_of_the_objective_holds_for_every_seed(outcomes):
     assert bool((fedsc["gap"] > fedavg["gap"]).all())  # FedAvg penalises clients that differ
 
 
+@pytest.mark.slow
 def test_the_order_of_the_votes_holds_on_average(outcomes):
     fedsc, fedavg, central = (outcomes[m]["knn"].mean() for m in ("fedsc", "fedavg-sc", "centralized-sc"))
     assert central > fedsc > fedavg

@@ -45,6 +45,7 @@ def agreement(each):
     return sum(pairs) / len(pairs)
 
 
+@pytest.mark.slow
 def test_the_term_alone_brings_clients_together_and_none_collapses():
     """mu so large that the self-supervised loss hardly counts: every round brings all nearer to the mean kernel."""
     data = aligned_problem("digits", replace(SETTINGS, partition="iid"), dtype=torch.float64)
