@@ -28,10 +28,10 @@ from fedbook.federation import local
 from fedbook.federation.local import Batches, Step, epochs, local_steps, sgd
 from fedbook.federation.population import Rows
 from fedbook.federation.tree import Tree, tree_map
-from fedbook.learning.contrast import spectral_loss
 from fedbook.learning.encoders import encoder
 from fedbook.learning.models import Network, cross_entropy, model, stack
 from fedbook.papers.cvfl.towers import fusion, tower
+from fedbook.papers.fedsc.spectral import spectral_loss
 from fedbook.randomness import normal, stream
 
 CHOICES = Path(local.__file__).with_name("choices.json")
@@ -221,8 +221,8 @@ def merged(known: Mapping[str, Any], device: str, rows: list[dict]) -> dict[str,
 def cost(device: str = "cpu") -> list[dict]:
     """Milliseconds of a whole FedAvg round (mlp, E = 1, batches of 10, 60 MNIST images a client) by K and m."""
     from fedbook.federation import Federation, Rounds
-    from fedbook.learning.problems import ImageSettings, image_problem
     from fedbook.papers.fedavg import Config, FedAvg
+    from fedbook.papers.fedavg.problem import ImageSettings, image_problem
     from fedbook.partition import Partition
 
     images = image_problem("mnist", ImageSettings(partition="iid", clients=1), device=device)

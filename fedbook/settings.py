@@ -69,16 +69,23 @@ def check(field: dataclasses.Field, value: Any) -> None:
     else:
         number = (arguments.integer if kind is int else arguments.real)(field.name, value, **limits)
         if LARGEST[kind] < abs(number) < math.inf:
-            raise arguments.wrong(ValueError, field.name, value, f"at most {LARGEST[kind]:g}, what 32 bits hold")
+            raise arguments.wrong(ValueError, field.name, value, f"at most {LARGEST[kind]}, what 32 bits hold")
 
 
 def described(kind: type[Settings]) -> list[dict[str, Any]]:
-    """One row a setting: name, symbol, default, meaning, degenerate, allowed; plain values, ready for JSON."""
-    return [
-        {"name": field.name, "symbol": field.metadata["symbol"], "default": field.default,
-         "meaning": field.metadata["meaning"], "degenerate": field.metadata["degenerate"], "allowed": _allowed(field)}
-        for field in dataclasses.fields(kind)
-    ]  # fmt: skip
+    """One row a setting: name, symbol, default, meaning, degenerate, allowed, group; plain values, ready for JSON.
+
+    ``group``: the first line of the class that introduces it.
+    """
+    rows = []
+    for field in dataclasses.fields(kind):
+        owner = next(base for base in reversed(kind.__mro__) if field.name in getattr(base, "__dataclass_fields__", {}))
+        rows.append({
+            "name": field.name, "symbol": field.metadata["symbol"], "default": field.default,
+            "meaning": field.metadata["meaning"], "degenerate": field.metadata["degenerate"],
+            "allowed": _allowed(field), "group": (owner.__doc__ or owner.__name__).splitlines()[0],
+        })  # fmt: skip
+    return rows
 
 
 def explained(row: dict[str, Any], width: int) -> list[str]:

@@ -8,8 +8,8 @@ from torch.nn.functional import cross_entropy
 
 from fedbook.federation import Rounds, Rows, run
 from fedbook.federation.local import epochs
-from fedbook.learning.problems import ImageSettings, image_problem
 from fedbook.papers.fedavg import Config
+from fedbook.papers.fedavg.problem import ImageSettings, image_problem
 from fedbook.randomness import stream
 
 ROUNDS, LR = 3, 0.2

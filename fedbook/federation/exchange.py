@@ -17,7 +17,7 @@ from torch import Tensor
 from fedbook import arguments
 from fedbook.federation.cohort import Cohort
 from fedbook.federation.population import Rows
-from fedbook.federation.tree import Tree, flatten, leaves, tree_map, unflatten
+from fedbook.federation.tree import Tree, flatten, leaves, per_row, tree_map, unflatten
 from fedbook.randomness import repeated, stream
 from fedbook.wire import Encoded, Wire
 
@@ -280,6 +280,6 @@ def weighted_mean(tree: Tree, weights: Tensor, otherwise: Tree | None = None) ->
             return mixed
         if old.shape != mixed.shape:
             raise arguments.wrong(ValueError, "otherwise", old, f"tensors of the mean's shape {tuple(mixed.shape)}")
-        return torch.where(empty.to(x.device).view(-1, *[1] * (x.ndim - 2)), old, mixed)
+        return torch.where(per_row(empty, old), old, mixed)
 
     return tree_map(mean, tree) if otherwise is None else tree_map(mean, tree, otherwise)

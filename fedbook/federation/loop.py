@@ -39,9 +39,10 @@ class Turn:
     """What the server's code has in one round: the clock, its draws and the privacy ledgers.
 
     ``t`` counts from 0; -1 is the start and the set-up. ``noise_seeds`` entries of None mean the
-    operating system's randomness. ``budget`` (epsilon, delta) is what the run's releases may cost in all.
-    ``attempt``: how often noised releases were made that the run then forgot; what is drawn after that is drawn anew.
-    ``kept``: to be called when a release has been entered, before it leaves.
+    operating system's randomness. ``budget`` (epsilon, delta) is what the run's releases may cost in all. ``sizes``
+    [S, K]: how many samples each client holds; an algorithm that uses them declares them public. ``attempt``: how often
+    noised releases were made that the run then forgot; what is drawn after that is drawn anew. ``kept``: to be called
+    when a release has been entered, before it leaves.
     """
 
     t: int
@@ -50,6 +51,7 @@ class Turn:
     noise_seeds: tuple[int | None, ...] = ()
     privacy: list[PrivacyLedger] = field(default_factory=list)
     budget: tuple[float, float] | None = None
+    sizes: torch.Tensor | None = None
     attempt: int = 0
     kept: Callable[[], None] | None = None
 
@@ -117,7 +119,10 @@ class Algorithm(Protocol):
         """Plain values that identify the run; a checkpoint of another configuration is refused."""
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
-        """The server's state (tensors [S, ...]) and the clients' by group (tensors [S, K_g, ...])."""
+        """The server's state (tensors [S, ...]) and the clients' by group (tensors [S, K_g, ...]).
+
+        It changes nothing in the algorithm, which may serve several runs.
+        """
 
     def setup(self, server: dict[str, Tree], turn: Turn) -> Round:
         """Exchanges before round 0 (a generator that returns the server's state)."""
@@ -357,8 +362,8 @@ class Rounds:
     def _turn(self, t: int) -> Turn:
         budget = None if self.budget is None else (self.budget, self.delta)
         kept = partial(self._keep_releases, self.path) if self._forgetful and self.path is not None else None
-        clients = self.federation.num_clients
-        return Turn(t, self.seeds, clients, self.noise_seeds, self.privacy, budget, self.attempt, kept)
+        clients, sizes = self.federation.num_clients, self.federation.sizes.expand(len(self.seeds), -1)
+        return Turn(t, self.seeds, clients, self.noise_seeds, self.privacy, budget, sizes, self.attempt, kept)
 
     def _deliver(self, exchange: Exchange) -> Any:
         uploads = self.simulator.deliver(exchange)

@@ -10,11 +10,11 @@ from fedbook import arguments
 from fedbook.lab import live
 from fedbook.lab.chapter01_widgets import DELTA, MU, digits, settings_of
 from fedbook.learning.encoders import Encoder, encoder, predictor
-from fedbook.learning.neighbours import knn_predict
-from fedbook.learning.pretraining import Embedded, PretrainingProblem, PretrainingSettings, pretraining_problem
+from fedbook.learning.evaluation import knn_predict
 from fedbook.papers.description import own_settings
 from fedbook.papers.fedsc import run_on
 from fedbook.papers.fedsc.matrix_privacy import matrix_epsilon
+from fedbook.papers.fedsc.problem import Embedded, PretrainingProblem, PretrainingSettings, pretraining_problem
 
 # --- the algorithm live
 

@@ -27,7 +27,7 @@ from fedbook.lab.chapter01_theory import (
     toy,
     trained_loss,
 )
-from fedbook.learning.contrast import correlation, spectral_loss
+from fedbook.papers.fedsc.spectral import correlation, spectral_loss
 from fedbook.randomness import normal, stream
 
 MOST = 20_000  # outcomes that are counted

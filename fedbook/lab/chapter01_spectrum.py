@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedbook import arguments
 from fedbook.lab.chapter01_theory import VIEWS, WIDTH, Sides
-from fedbook.learning.contrast import bank_objective
+from fedbook.papers.fedsc.spectral import bank_objective
 from fedbook.randomness import normal, stream
 
 

@@ -20,7 +20,7 @@ from fedbook import arguments
 from fedbook.data import digits
 from fedbook.lab.chapter02_descent import Constants, largest_curvature, lemma_4_5, lemma_4_6
 from fedbook.lab.stored_tables import columns
-from fedbook.learning.siamese import byol_loss
+from fedbook.learning.online import byol_loss
 from fedbook.papers.hetero_ssfl.cka import centred_gram, gram, gram_cka, mean_gram
 from fedbook.randomness import normal, stream
 

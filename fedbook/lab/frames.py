@@ -43,7 +43,8 @@ class Album:
 
     def add(self, at: Sequence[int], frame: tuple[bytes, tuple[int, int]], sentence: str) -> None:
         """The frame (picture, its size) with control i at its position ``at[i]``."""
-        picture, self.data["size"] = frame
+        picture, size = frame
+        self.data["size"] = list(size)
         self.frames[",".join(map(str, at))] = [
             self._pictures.setdefault(picture, len(self._pictures)),
             self._sentences.setdefault(sentence, len(self._sentences)),

@@ -20,9 +20,8 @@ from torch import Tensor
 from fedbook.federation.exchange import Local, Reply
 from fedbook.federation.loop import Turn
 from fedbook.federation.population import Federation
-from fedbook.federation.tree import Tree, tree_map
-from fedbook.learning.encoders import Encoder
-from fedbook.learning.heads import KEEP
+from fedbook.federation.tree import Tree, for_each, per_row, tree_map
+from fedbook.learning.encoders import KEEP, Encoder
 from fedbook.learning.models import Parameters
 from fedbook.learning.online import PREDICTOR, Online, follow, online, without_predictor
 from fedbook.learning.self_supervised import BatchLoss, SelfSupervised, Training
@@ -74,7 +73,7 @@ def divergence(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Tensor:
 
 def chosen(which: Tensor, yes: Tree, no: Tree) -> Tree:
     """Row by row from ``yes`` where ``which`` [R], else from ``no``; leaves [R, ...]."""
-    return tree_map(lambda a, b: torch.where(which.to(a.device).view(-1, *[1] * (a.ndim - 1)), a, b), yes, no)
+    return tree_map(lambda a, b: torch.where(per_row(which, a), a, b), yes, no)
 
 
 class FedBYOL(SelfSupervised):
@@ -109,8 +108,8 @@ class FedBYOL(SelfSupervised):
             own["target"] = without_predictor(theta)
         if self.own_model:
             own["theta"] = theta
-        own = tree_map(lambda x: x[:, None].repeat(1, clients, *[1] * (x.ndim - 1)), own)
-        return server, {"all": own | self.memory(seeds, clients, next(iter(theta.values())))} if own else {}
+        memory = self.memory(seeds, clients, next(iter(theta.values())))
+        return server, {"all": for_each(own, clients) | memory} if own else {}
 
     def memory(self, seeds: int, clients: int, like: Tensor) -> dict[str, Tensor]:
         """What a client keeps besides models, [S, K, ...]."""
@@ -203,7 +202,7 @@ class FedEMA(FedBYOL):
         kappa = torch.where(mixes, (strength * apart).clamp(max=1.0), 0.0)
 
         def mixed(mine: Tensor, new: Tensor) -> Tensor:
-            return torch.lerp(new, mine, kappa.view(-1, *[1] * (new.ndim - 1)))
+            return torch.lerp(new, mine, per_row(kappa, new))
 
         trace = {"divergence": torch.where(mixes, apart, 0.0), "own_share": kappa}
         return tree_map(mixed, own, theta), {"strength": strength}, trace

@@ -22,7 +22,7 @@ from fedbook.federation.exchange import Exchange, Local, Reply, Round, weighted_
 from fedbook.federation.local import Batches, Step, epochs, local_steps, sgd
 from fedbook.federation.loop import Diverged, Turn, no_setup
 from fedbook.federation.population import Federation
-from fedbook.federation.tree import Tree, leaves, tree_map
+from fedbook.federation.tree import Tree, for_each, leaves, tree_map
 from fedbook.learning.encoders import Encoder
 from fedbook.learning.models import Parameters, stack
 from fedbook.learning.views import Views
@@ -92,7 +92,7 @@ class SelfSupervised:
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """theta^0 [S, ...] at the server, or at every client where nothing is sent."""
-        self.sampler = self.config.sampler(federation.num_clients)
+        self.config.sampler(federation.num_clients)  # more than there are is refused here
         like = next(iter(federation.groups["all"].samples.values()))
         theta = stack([self.init(stream(s, "init"), like.dtype) for s in turn.seeds])
         theta = tree_map(lambda x: x.to(like.device), theta)
@@ -100,8 +100,7 @@ class SelfSupervised:
         q = (sizes / sizes.sum(1, keepdim=True)).expand(len(turn.seeds), -1).clone()
         self.declare(turn)
         if self.silent:
-            own = tree_map(lambda x: x[:, None].repeat(1, federation.num_clients, *[1] * (x.ndim - 1)), theta)
-            return {"q": q}, {"all": {"theta": own}}
+            return {"q": q}, {"all": {"theta": for_each(theta, federation.num_clients)}}
         return {"theta": theta, "q": q}, {}
 
     def init(self, rng, dtype: torch.dtype) -> Parameters:
@@ -122,7 +121,7 @@ class SelfSupervised:
 
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
         """One round of FedAvg; every client alone where nothing is sent."""
-        cohort = turn.cohort(self.sampler)
+        cohort = turn.cohort(self.config.sampler(turn.num_clients))
         if self.silent:
             yield Exchange(cohort, work=self.train)
             return server

@@ -6,9 +6,7 @@ import hashlib
 import io
 import json
 import os
-import stat
 import tarfile
-import time
 import zipfile
 
 import pytest
@@ -59,13 +57,6 @@ def test_fetches_verifies_and_does_nothing_twice(source, server, tmp_path, listi
     assert capfd.readouterr() == ("", "")  # silent
 
 
-def test_fetched_files_are_as_readable_as_any_new_file(source, tmp_path):
-    fetch("toy", tmp_path)
-    (tmp_path / "plain").touch()
-    modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "toy/first.bin", "toy/second.bin")}
-    assert len(modes) == 1
-
-
 def test_a_broken_file_is_reported_and_replaced(source, server, tmp_path, listing):
     fetch("toy", tmp_path)
     good = listing(tmp_path)
@@ -101,7 +92,7 @@ def endless(handler):
         for _ in range(10_000):
             handler.wfile.write(bytes(2**16))
     except OSError:
-        handler.server.stopped = True
+        pass  # hung up on
 
 
 FAILURES = {
@@ -129,25 +120,6 @@ def test_a_failure_changes_nothing(source, server, tmp_path, listing, answer, me
     assert message in str(caught.value) and server.url("second") in str(caught.value)
     assert "toy/second.bin" in str(caught.value)
     assert listing(tmp_path) == before
-
-
-def test_an_endless_answer_is_hung_up_on(source, server, tmp_path):
-    server.content["second"] = endless
-    with pytest.raises(FetchFailed):
-        fetch("toy", tmp_path / "root")
-    end = time.monotonic() + 10
-    while not getattr(server.httpd, "stopped", False) and time.monotonic() < end:
-        time.sleep(0.01)
-    assert server.httpd.stopped
-
-
-def test_no_server_at_all(server, monkeypatch, tmp_path):
-    url = server.url("first")
-    use(monkeypatch, Source("toy", (DataFile("toy/first.bin", md5(FIRST), len(FIRST), (url,)),), "", ""))
-    server.httpd.server_close()
-    with pytest.raises(FetchFailed, match="Connection"):
-        fetch("toy", tmp_path / "root")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_interrupt_changes_nothing(source, server, monkeypatch, tmp_path):

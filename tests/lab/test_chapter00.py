@@ -9,8 +9,8 @@ import torch
 
 from fedbook.lab import chapter00, chapter00_figures, results
 from fedbook.lab import chapter00_theory as theory
-from fedbook.learning.problems import ImageSettings, image_problem
 from fedbook.papers.fedavg import Config
+from fedbook.papers.fedavg.problem import ImageSettings, image_problem
 from fedbook.randomness import normal, stream
 
 
@@ -159,6 +159,7 @@ def test_stored_results_are_found_or_missed_clearly():
         results.stored("../secrets")
 
 
+@pytest.mark.slow
 def test_a_stored_cell_can_be_run_again():
     """The number in the chapter's table comes out of the settings stored beside it."""
     from fedbook import experiment

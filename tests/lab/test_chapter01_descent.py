@@ -7,7 +7,8 @@ import torch
 
 from fedbook.lab import chapter01_descent as descent
 from fedbook.lab import chapter01_floor as floor
-from fedbook.learning.contrast import bank_objective, correlation, effective_rank, spectral_loss
+from fedbook.learning.evaluation import effective_rank
+from fedbook.papers.fedsc.spectral import bank_objective, correlation, spectral_loss
 from fedbook.randomness import normal, stream
 
 

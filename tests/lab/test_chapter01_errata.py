@@ -7,8 +7,8 @@ import torch
 
 from fedbook.lab import chapter01_errata as errata
 from fedbook.lab import chapter01_paper as paper
-from fedbook.learning.contrast import bank_objective, correlation, norm_clip, spectral_loss
 from fedbook.papers.fedsc.matrix_privacy import matrix_sensitivity
+from fedbook.papers.fedsc.spectral import bank_objective, correlation, norm_clip, spectral_loss
 from fedbook.randomness import normal, stream
 from tests.lab.checks import Witnesses, refutes
 

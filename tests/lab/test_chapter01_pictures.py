@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from fedbook.lab import chapter01_pictures as pictures
 from fedbook.lab.chapter01_theory import pairwise_loss
-from fedbook.learning.contrast import bank_objective, norm_clip
+from fedbook.papers.fedsc.spectral import bank_objective, norm_clip
 from fedbook.randomness import stream
 
 

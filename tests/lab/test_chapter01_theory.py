@@ -12,7 +12,7 @@ from fedbook.lab import chapter01_gap as gap
 from fedbook.lab import chapter01_sampling as sampling
 from fedbook.lab import chapter01_spectrum as spectrum
 from fedbook.lab import chapter01_theory as theory
-from fedbook.learning.contrast import bank_objective, correlation, spectral_loss
+from fedbook.papers.fedsc.spectral import bank_objective, correlation, spectral_loss
 from fedbook.randomness import normal, stream
 
 SETTINGS = settings(derandomize=True, deadline=None, max_examples=40)

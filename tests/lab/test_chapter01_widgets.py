@@ -15,9 +15,9 @@ from fedbook.lab.chapter01_spectrum import minimise
 from fedbook.lab.chapter01_theory import all_view_pairs
 from fedbook.lab.controls import choice, log_slider, slider
 from fedbook.lab.explore import Explorer
-from fedbook.learning.contrast import bank_objective, correlation, spectral_loss
 from fedbook.papers.fedsc import PAPER
 from fedbook.papers.fedsc.matrix_privacy import matrix_epsilon, matrix_sigma
+from fedbook.papers.fedsc.spectral import bank_objective, correlation, spectral_loss
 from fedbook.randomness import normal, stream
 from tests.lab.checks import drawn, numbers
 

@@ -10,7 +10,7 @@ from scipy.linalg import expm
 
 from fedbook.lab import chapter02_collapse as collapse
 from fedbook.lab import chapter02_loss as ssl
-from fedbook.learning.siamese import byol_loss
+from fedbook.learning.online import byol_loss
 
 INF = math.inf
 RATES = [

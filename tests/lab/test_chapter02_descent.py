@@ -8,7 +8,7 @@ import torch
 from fedbook.lab import chapter02_descent as descent
 from fedbook.lab import chapter02_drift as drift
 from fedbook.lab.chapter02_descent import Constants
-from fedbook.learning.siamese import byol_loss
+from fedbook.learning.online import byol_loss
 from fedbook.randomness import stream
 
 

@@ -218,7 +218,7 @@ def test_fedu_takes_the_global_encoder_however_far_it_is():
 
 
 def test_the_weights_of_the_encoders_are_counted_right():
-    from fedbook.learning.residual import resnet18, resnet34
+    from fedbook.learning.resnets import resnet18, resnet34
 
     for name, build in (("resnet18", resnet18), ("resnet34", resnet34)):
         with torch.device("meta"):

@@ -15,8 +15,7 @@ from fedbook.lab.chapter02_paper import WEIGHTS
 from fedbook.lab.controls import choice, log_slider, slider
 from fedbook.lab.explore import Explorer
 from fedbook.learning.encoders import encoder
-from fedbook.learning.online import online
-from fedbook.learning.siamese import byol_loss
+from fedbook.learning.online import byol_loss, online
 from fedbook.papers.hetero_ssfl import PAPER
 from fedbook.papers.hetero_ssfl.cka import ceiling, gram, gram_cka
 

@@ -6,20 +6,20 @@ The labels never reach a client's self-supervised training: they are used to spl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fedbook import arguments, data
+from fedbook import arguments
 from fedbook.federation.population import Federation
 from fedbook.learning.augmentation import AUGMENTATIONS
 from fedbook.learning.encoders import ENCODERS, Encoder, encoder
-from fedbook.learning.pretraining import CHUNK, PretrainingSettings, brightest, few_rows
-from fedbook.learning.problems import OPTIONS, evaluations, judged, pixel_moments
+from fedbook.learning.evaluation import CHUNK, few_rows
+from fedbook.learning.problems import PretrainingSettings, evaluations, load_images
 from fedbook.learning.views import Views
 from fedbook.papers.hetero_ssfl.alignment_set import alignment_images, split_alignment
-from fedbook.partition import Partition, by_name
+from fedbook.partition import Partition
 from fedbook.randomness import stream
 from fedbook.settings import setting
 
@@ -147,39 +147,29 @@ def aligned_problem(
     Images of a source with other grey levels are rounded to those of ``name``: what is sent is what is used.
     Raises: TypeError, ValueError, fedbook.data.DataNotFound.
     """
-    settings = settings or AlignedSettings()
-    if not isinstance(settings, AlignedSettings):
-        raise arguments.wrong(TypeError, "settings", settings, "AlignedSettings")
+    settings = arguments.instance("settings", settings or AlignedSettings(), AlignedSettings)
     if settings.alignment_source == name:
         allowed = f"{OWN_SOURCE} for images of the same data that no client holds"
         raise arguments.wrong(ValueError, "alignment_source", name, allowed)
-    images = data.load(name, dtype=torch.uint8, **({} if name == "digits" else {"root": root}))
-    (x, y), (test_x, test_y) = judged(images, settings)
-    top, shape, count = brightest(name), tuple(x.shape[1:]), settings.alignment_samples
+    images, count = load_images(name, settings, root), settings.alignment_samples
     if settings.alignment_source == OWN_SOURCE:
-        arguments.integer("alignment_samples", count, 2, len(y) - 1)
-        alignment, x, y = split_alignment(x, y, count)
+        arguments.integer("alignment_samples", count, 2, len(images.y) - 1)
+        alignment, x, y = split_alignment(images.x, images.y, count)
+        images = replace(images, x=x, y=y)
     else:
-        alignment = (alignment_images(settings.alignment_source, count, shape, root=root) * top).round()
-    mean, deviation = (value / top for value in pixel_moments(x))
-    x, test_x = (pixels.to(device=device, dtype=dtype) / top for pixels in (x, test_x))
-    options = {key: getattr(settings, key) for key in OPTIONS[settings.partition]}
-    splits = tuple(by_name(settings.partition, y, settings.clients, seed, **options) for seed in seeds)
-    assigned = settings.assigned()
-    head = settings.projector, settings.projector_hidden
-    made = {word: encoder(kind, shape, width, *head) for word, (kind, width) in settings.words().items()}
-    one = encoder(settings.model, shape, settings.width, *head)
-    for net in (*made.values(), one):
-        net.module.to(device)
-    seen = torch.arange(len(y))
-    if 0 < settings.judged_samples < len(y):
-        seen = few_rows(y, settings.judged_samples)
+        alignment = alignment_images(settings.alignment_source, count, images.shape, root=root)
+        alignment = (alignment * images.top).round()
+    x, test_x = images.scaled(device, dtype)
+    assigned, head = settings.assigned(), (settings.projector, settings.projector_hidden)
+    made = {word: encoder(kind, images.shape, width, *head) for word, (kind, width) in settings.words().items()}
     return AlignedProblem(
-        name=name, settings=settings, x=x, y=y.to(device), test_x=test_x, test_y=test_y.to(device),
-        levels=alignment.to(device=device, dtype=torch.uint8), top=top, classes=tuple(images.classes),
-        partitions=splits, assigned=tuple(assigned), model=one,
-        encoders={word: made[word] for word in dict.fromkeys(assigned)},
-        views=Views(AUGMENTATIONS[settings.views], mean, deviation, shape, settings.bank), seen=seen.to(device),
+        name=name, settings=settings, x=x, y=images.y.to(device), test_x=test_x, test_y=images.test_y.to(device),
+        levels=alignment.to(device=device, dtype=torch.uint8), top=images.top, classes=images.classes,
+        partitions=images.split(seeds), assigned=tuple(assigned),
+        encoders={word: made[word].to(device) for word in dict.fromkeys(assigned)},
+        model=encoder(settings.model, images.shape, settings.width, *head).to(device),
+        views=Views(AUGMENTATIONS[settings.views], *images.moments(), images.shape, settings.bank),
+        seen=few_rows(images.y, settings.judged_samples).to(device),
     )  # fmt: skip
 
 

@@ -25,15 +25,13 @@ from fedbook import arguments
 from fedbook.federation.checkpoint import identity
 from fedbook.federation.cohort import Cohort, Everyone, FixedSize, Sampler
 from fedbook.federation.exchange import Exchange, Local, Reply, Round, weighted_mean
-from fedbook.federation.loop import Rounds, Turn, no_setup
+from fedbook.federation.loop import Turn, no_setup
 from fedbook.federation.population import Federation
-from fedbook.federation.tree import Tree
+from fedbook.federation.tree import Tree, per_row
 from fedbook.geometry import ambient_mean, frechet_mean, stepped, tangent_mean
-from fedbook.papers.description import Paper, own_settings
 from fedbook.papers.prirfed import local_call
 from fedbook.papers.prirfed.losses import RecordLoss, Records
 from fedbook.papers.prirfed.participation import Guarantee, run_guarantee
-from fedbook.papers.prirfed.problem import PROBLEMS, ManifoldProblem, ManifoldSettings, manifold_problem
 from fedbook.privacy.release import Release
 from fedbook.randomness import normal
 from fedbook.settings import Settings, setting
@@ -58,10 +56,11 @@ class Config(Settings):
     )
     batch_size: int = setting(0, "b", "records of a step of Algorithm 2", "0: all", minimum=0)
     lr: float = setting(0.1, "alpha", "step size", "0: 1 / (2 L_g)", minimum=0.0)
-    lr_power: float = setting(0.0, None, "the step of round t is lr / (t + 1)^lr_power", "0: constant", minimum=0.0)
+    lr_power: float = setting(0.0, None, "the step of round t is lr / (t + 1)^lr_power", "0: constant",
+                            minimum=0.0, maximum=10.0)  # fmt: skip
     clip_norm: float = setting(0.0, "tau", "longer gradients are clipped to it", "0: the problem's own", minimum=0.0)
     clip_gradient: float = setting(0.0, "tau_0", "of Algorithm 3; a value unlike tau makes its steps biased", "0: tau",
-                                   minimum=0.0)  # fmt: skip
+                                   minimum=0.0, maximum=1e12)  # fmt: skip
     clip_without_noise: bool = setting(False, None, "whether methods without noise clip too")
     epsilon_call: float = setting(0.15, "epsilon", "what ONE local call may cost one record", maximum=100.0, above=0.0)
     delta_call: float = setting(1e-4, "delta", "at which that is counted", above=0.0, below=1.0)
@@ -212,8 +211,7 @@ class PriRFed:
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """x^(0), one a seed; agents keep nothing."""
-        self.sampler = Everyone() if self.method.pooled else self.config.sampler(federation.num_clients)
-        self.sizes = federation.sizes.expand(len(turn.seeds), -1)  # [S, N], public
+        self.sampler(federation.num_clients)  # more than there are is refused here
         self.loss.require_records(federation.groups["all"].samples)
         turn.assume_public("every agent's number of records")
         if self.method.private:
@@ -224,6 +222,10 @@ class PriRFed:
         x = self.first.to(federation.device)
         return {"x": x} | ({} if self.config.option == "last" else {"report": x}), {}
 
+    def sampler(self, num_agents: int) -> Sampler:
+        """Who takes part; the only one where everything is pooled."""
+        return Everyone() if self.method.pooled else self.config.sampler(num_agents)
+
     def setup(self, server: dict[str, Tree], turn: Turn) -> Round:
         """Nothing crosses before the first round."""
         return no_setup(server)
@@ -231,16 +233,16 @@ class PriRFed:
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
         """Algorithm 1, one pass of its loop."""
         x = server["x"]
-        cohort = turn.cohort(self.sampler)  # line 2: S_t
+        cohort = turn.cohort(self.sampler(turn.num_clients))  # line 2: S_t
         down = {"x": x}
-        for release, whose in self.releases(cohort):  # before anything leaves: a spent budget ends the run here
+        for release, whose in self.releases(cohort, turn.sizes):  # first: a spent budget ends the run here
             turn.release(release, whose)
         if self.method.corrected:  # RFedSVRG: grad f(x) of all agents
             everyone = turn.cohort(Everyone())
             up = yield Exchange(everyone, down=down, work=self.send_gradient, name="gradients")
-            down["gradient"] = weighted_mean(up["gradient"], self.weights(everyone))
+            down["gradient"] = weighted_mean(up["gradient"], _weights(everyone, turn.sizes))
         up = yield Exchange(cohort, down=down, work=self.solve)  # lines 3-4
-        weights = cohort.present.double() if self.method.corrected else self.weights(cohort)
+        weights = cohort.present.double() if self.method.corrected else _weights(cohort, turn.sizes)
         server = server | {"x": self.aggregate(x, up["x"], weights)}  # line 5
         if self.config.option == "last":
             return server
@@ -250,17 +252,12 @@ class PriRFed:
     def _maybe(self, new: Tensor, old: Tensor, turn: Turn) -> Tensor:
         """Option 2 without keeping all points: the new one with probability 1/(t+1) is uniform over all so far."""
         taken = torch.tensor([rng.random() * (turn.t + 1) < 1 for rng in turn.streams("option 2")], device=new.device)
-        return torch.where(taken.view(-1, *[1] * self.manifold.point_ndim), new, old)
-
-    def weights(self, cohort: Cohort) -> Tensor:
-        """N_i, 0 where a place of the cohort is empty: [S, m]."""
-        return torch.gather(self.sizes, 1, cohort.ids) * cohort.present.double()
+        return torch.where(per_row(taken, new), new, old)
 
     def aggregate(self, x: Tensor, points: Tensor, weights: Tensor) -> Tensor:
         """The agents' points [S, m, *point] as one point for each seed. Source: equations (3.1), (3.2)."""
         weights = weights.to(x.device)
-        empty = (weights == 0).view(*weights.shape, *[1] * self.manifold.point_ndim)
-        points = torch.where(empty, x.unsqueeze(1), points)
+        points = torch.where(per_row(weights == 0, points), x.unsqueeze(1), points)
         weights = weights.to(x.dtype) / weights.sum(1, keepdim=True)
         if self.config.aggregation == "frechet":
             return frechet_mean(self.manifold, x, points, weights)[0]
@@ -286,7 +283,7 @@ class PriRFed:
     def _solve(self, local: Local) -> dict[str, Tensor]:
         c, start, agent = self.config, local.inbox["x"], _Records(local, self.loss.broadcasts)
         noise, lr = self.noise(local), c.step(local.t)
-        scale = agent.sizes.to(start).view(-1, *[1] * self.manifold.point_ndim) if c.scale == "sum" else 1.0
+        scale = per_row(agent.sizes, start).to(start) if c.scale == "sum" else 1.0
         if self.method.solver == "rsvrg":
             steps = c.local_steps * c.inner_steps
             drawn = [rng.integers(n, size=(c.local_steps, c.inner_steps)) for rng, n in agent.draws("records")]
@@ -312,7 +309,7 @@ class PriRFed:
         """A point drawn from the local ones: x_0..x_{K-1}, over which the proofs average; "paper": as printed."""
         printed = self.config.option == "paper" and self.method.solver == "rsgd"  # K + 1 points
         which = torch.tensor([int(rng.integers(steps + printed)) for rng in local.streams("option 2")], device=x.device)
-        which, drawn = which.view(-1, *[1] * self.manifold.point_ndim), x
+        which, drawn = per_row(which, x), x
         for number, point in enumerate(points, start=1):
             x, drawn = point, torch.where(which == number, point, drawn)
         x, drawn = self.manifold.nearest(x), self.manifold.nearest(drawn)
@@ -375,12 +372,12 @@ class PriRFed:
                 self._calls[records] = sigma, local_call.rsgd_parts(sigma, *call)
         return self._calls[records]
 
-    def releases(self, cohort: Cohort) -> list[tuple[Release, Cohort]]:
-        """One round's releases, as the accountant must see them: one of each size and part."""
+    def releases(self, cohort: Cohort, sizes: Tensor) -> list[tuple[Release, Cohort]]:
+        """One round's releases, as the accountant must see them: one of each size (of ``sizes`` [S, N]) and part."""
         if not self.method.private:
             return []
         found = []
-        sizes = torch.gather(self.sizes, 1, cohort.ids)
+        sizes = torch.gather(sizes, 1, cohort.ids)
         for size in sizes[cohort.present].unique().tolist():
             whose = Cohort(cohort.ids, cohort.present & (sizes == size))
             for part in self.parts(size):
@@ -481,6 +478,11 @@ class _Records:
         return {name: z[rows] for name, z in self.data.samples.items()}
 
 
+def _weights(cohort: Cohort, sizes: Tensor) -> Tensor:
+    """N_i out of ``sizes`` [S, N], 0 where a place of the cohort is empty: [S, m]."""
+    return torch.gather(sizes, 1, cohort.ids) * cohort.present.double()
+
+
 def _some(local: Local, rows: slice) -> Local:
     """The same work for some of its agents."""
     data = replace(local.data, table=local.data.table[rows], sizes=local.data.sizes[rows])
@@ -488,72 +490,3 @@ def _some(local: Local, rows: slice) -> Local:
         local, inbox={name: x[rows] for name, x in local.inbox.items()}, data=data, clients=local.clients[rows],
         seeds=local.seeds[rows], noise_seeds=local.noise_seeds and local.noise_seeds[rows],
     )  # fmt: skip
-
-
-def problem_of(problem: str, settings: Mapping[str, Any], seeds: Sequence[int], device: str) -> ManifoldProblem:
-    """The records and splits that the settings name (those of ManifoldSettings; others are ignored)."""
-    return manifold_problem(problem, own_settings(ManifoldSettings, settings), seeds, device)
-
-
-def build(
-    method: str, problem: str, settings: Mapping[str, Any], seeds: Sequence[int], device: str, **options: Any
-) -> Rounds:
-    """The run that the settings name (fields of Config and of ManifoldSettings)."""
-    config = own_settings(Config, settings)
-    task = problem_of(problem, settings, seeds, device)
-    pooled = METHODS[method].pooled
-    algorithm = PriRFed(
-        config, task.loss, task.start, method, bound=task.bound, smoothness=task.smoothness, public=task.public,
-        inner_steps=max(1, 10 * settings["agents"] // 3),
-    )  # fmt: skip
-    federation = task.federation(pooled)
-    sizes = federation.sizes.flatten().tolist()
-    config.sampler(federation.num_clients if not pooled else settings["agents"])  # refused here by its own name
-    if config.batch_size and METHODS[method].solver == "rsgd":
-        arguments.integer("batch_size", config.batch_size, 1, min(sizes))
-    figures = {"epsilon_call": algorithm.call(sizes)}
-    for word, found in (("promised", algorithm.promised(federation.num_clients, sizes)),
-                        ("claimed", algorithm.claimed(federation.num_clients))):  # fmt: skip
-        figures |= {f"epsilon_{word}": found and found.epsilon, f"delta_{word}": found and found.delta}
-    return Rounds(
-        algorithm, federation, config.rounds, seeds=seeds,
-        evaluate=task.evaluation(**{name: math.nan if v is None else v for name, v in figures.items()}),
-        every=settings["evaluate_every"] or max(1, config.rounds // 50), delta=config.delta or config.delta_call,
-        budget=config.budget or None, **options,
-    )  # fmt: skip
-
-
-MATRICES = {"agents": 50, "samples": 20_000, "inner_steps": 10, "lr": 0.3, "start": "origin"}
-PAPER = Paper(
-    name="prirfed",
-    title="PriRFed: private federated learning on Riemannian manifolds (chapter 3)",
-    methods={word: method.words for word, method in METHODS.items()},
-    problems=PROBLEMS,
-    profiles={
-        "quick": {"rounds": 20, "agents": 10, "samples": 2000},
-        "standard": {},
-        "paper": {"sigma_rule": "paper"},
-    },
-    settings=(Config, ManifoldSettings),
-    fits={
-        "pca-digits": {"samples": 0},
-        "pca-synthetic": {
-            "agents": 16, "samples": 1120, "agents_per_round": 0, "local_steps": 1, "lr": 0.0, "delta_call": 1e-5,
-        },
-        "pca-directional": {
-            "agents": 8, "samples": 4000, "agents_per_round": 0, "local_steps": 1, "lr": 0.5, "delta_call": 1e-5,
-        },
-        "frechet-patches": MATRICES,
-        "frechet-cifar10": MATRICES,
-        "frechet-pathmnist": MATRICES,
-        "frechet-wishart": {"agents": 20, "samples": 5000, "inner_steps": 10, "lr": 0.05},
-        "frechet-ball": {"agents": 10, "samples": 4000, "agents_per_round": 0, "local_steps": 1, "lr": 0.0},
-        "words-mammals": {"agents": 9, "samples": 0, "inner_steps": 5, "lr": 0.3, "start": "origin"},
-        "words-tree": {"agents": 9, "samples": 0, "inner_steps": 5, "lr": 0.3, "start": "origin", "ridge": 1e-3},
-    },
-    build=build,
-    delta=1e-4,
-    metric="excess_risk",
-    larger_is_better=False,
-    curves=("grad_norm", "error"),
-)  # fmt: skip

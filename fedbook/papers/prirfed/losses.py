@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from fedbook import arguments
+from fedbook.federation.tree import per_row
 from fedbook.geometry import Sphere, within_range
 from fedbook.geometry.manifold import Manifold
 
@@ -26,16 +26,11 @@ class RecordLoss:
     ``value(x, record)``: x [*point] and one record (name -> [...]) to a number. The closed forms below replace what
     this class derives. Shapes: ``x`` [..., *point], records [..., n, ...], ``weights`` [..., n].
     Memory of :meth:`clipped_mean` here: a gradient for each record.
-    Raises: TypeError.
     """
 
     broadcasts = False  # whether records [n, ...] may stand for [..., n, ...]
 
     def __init__(self, manifold: Manifold, value: Callable[[Tensor, Records], Tensor] | None = None):
-        if not isinstance(manifold, Manifold):
-            raise arguments.wrong(TypeError, "manifold", manifold, "a manifold of fedbook.geometry")
-        if value is not None and not callable(value):
-            raise arguments.wrong(TypeError, "value", value, "a function of a point and one record")
         self.manifold, self.value = manifold, value
 
     def values(self, x: Tensor, records: Records) -> Tensor:
@@ -67,9 +62,9 @@ class RecordLoss:
 
     def _weighted(self, weights: Tensor, factor: Tensor, vectors: Tensor) -> Tensor:
         """sum_j w_j c_j v_j, where c_j = 0 also for a v_j that is not finite."""
-        w, tail = weights * factor, (1,) * self.manifold.point_ndim
-        vectors = torch.where(factor.view(*factor.shape, *tail) == 0, 0.0, vectors)
-        return (w.view(*w.shape, *tail) * vectors).sum(w.ndim - 1)
+        w = weights * factor
+        vectors = torch.where(per_row(factor, vectors) == 0, 0.0, vectors)
+        return (per_row(w, vectors) * vectors).sum(w.ndim - 1)
 
     def _beside(self, x: Tensor) -> Tensor:
         """The points with an axis for the records: [..., 1, *point]."""
@@ -164,11 +159,10 @@ def descend(
 ) -> tuple[Tensor, Tensor]:
     """Riemannian gradient descent on sum_j w_j f(x, z_j): the last point [..., *point] and its gradient's norm [...].
 
-    It ends when every norm is at most ``tolerance``. Raises: TypeError, ValueError.
+    It ends when every norm is at most ``tolerance``.
     """
-    lr = arguments.real("lr", lr, above=0.0)
     manifold = loss.manifold
-    for _ in range(arguments.integer("iterations", iterations, 1)):
+    for _ in range(iterations):
         g = loss.clipped_mean(x, records, weights, float("inf"))
         if bool((manifold.norm(x, g) <= tolerance).all()):
             break

@@ -32,7 +32,7 @@ from fedbook.settings import Settings, setting
 class ManifoldSettings(Settings):
     """Which records, and how they are dealt to the agents: as evenly as possible."""
 
-    agents: int = setting(50, "N", "agents among whom the records are dealt", minimum=1)
+    agents: int = setting(50, "N", "agents among whom the records are dealt", minimum=1, maximum=10**6)
     samples: int = setting(0, None, "records in all, drawn at random", "0: as many as there are", minimum=0)
     start: str = setting(
         "random", "x^(0)", "a random point of each seed, or the origin (the identity, the tip of the hyperboloid)",
@@ -162,9 +162,7 @@ def manifold_problem(
 
     Raises: TypeError, ValueError, fedbook.data.DataNotFound.
     """
-    settings = settings or ManifoldSettings()
-    if not isinstance(settings, ManifoldSettings):
-        raise arguments.wrong(TypeError, "settings", settings, "ManifoldSettings")
+    settings = arguments.instance("settings", settings or ManifoldSettings(), ManifoldSettings)
     family = arguments.one_of("problem", name, PROBLEMS).split("-")[0]
     made = {"pca": _eigenvector, "frechet": _frechet, "words": _words}[family](name, settings, seeds)
     samples = {key: z.to(device) for key, z in made.pop("samples").items()}

@@ -1,11 +1,8 @@
 """C-VFL's outcomes at small scale, its stored tables, and its command line."""
 
-import json
-
 import pytest
 import torch
 
-from fedbook import command
 from fedbook.experiment import plan
 from fedbook.federation import run
 from fedbook.lab.chapter05_stored import megabytes_to
@@ -20,6 +17,7 @@ def digits(**changes):
     return run(plan(PAPER, "c-vfl", "digits", "standard", settings, (0, 1, 2), "cpu").rounds())
 
 
+@pytest.mark.slow
 def test_a_few_bits_are_nearly_enough_on_digits():
     """Specification, check 21: accuracy kept at three bits, bytes to 93 % at two bits, top-k behind the quantisers."""
     runs = {
@@ -38,6 +36,7 @@ def test_a_few_bits_are_nearly_enough_on_digits():
     assert max(cost["scalar 2"], cost["hex 2"]) < 0.15 * cost["none 32"]
 
 
+@pytest.mark.slow
 def test_every_method_learns_digits():
     for method in METHODS:
         settings = {"rounds": 60, "compressor": "scalar", "bits": 3, "train_samples": 600}
@@ -71,32 +70,6 @@ def test_the_papers_sizes_are_the_papers():
     assert mimic["fusion"] == "concat_mlp" and {s["local_steps"] for s in (mimic, cifar, model, imagenet)} == {10}
 
 
-@pytest.mark.parametrize("compressor", ["none", "scalar", "hex", "topk"])
-def test_the_command_line_reports_accuracy_and_bytes(compressor, capsys):
-    line = f"run cvfl --problem mnist --set compressor={compressor} --set bits=2 --set local_steps=10 --set rounds=3"
-    assert command.main(line.split()) == 0
-    result = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert 0 <= result["metrics"]["accuracy"] <= 1
-    exact = 3 * 4 * 100 * 32 * 4  # rounds, parties, batch, components, bytes
-    assert result["bytes_up"] == exact if compressor == "none" else exact / 17 < result["bytes_up"] < exact / 13
-    assert result["bytes_down"] > 4 * result["bytes_up"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "word"),
-    [
-        ("bits=0", "bits"), ("compressor=zip", "compressor"), ("local_steps=0", "local_steps"),
-        ("parties=0", "parties"), ("fusion=logits", "embedding"), ("tower=lstm", "shape"),
-        ("batch_size=100000", "batch_size"),
-        ("embedding=8 compressor=topk", "width"), ("parties=30", "num_parties"),
-    ],
-)  # fmt: skip
-def test_the_command_line_refuses_what_makes_no_sense(settings, word, capsys):
-    line = ["run", "cvfl", "--problem", "digits", *(x for s in settings.split() for x in ("--set", s))]
-    assert command.main(line) == 2
-    assert word in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("steps", [1, 10, 25])
 def test_the_stored_grid_is_whole(steps):
     table = stored(f"05_mnist_q{steps}")
@@ -113,6 +86,7 @@ def test_the_stored_grid_is_whole(steps):
     assert all(v is not None for v in megabytes_to(table, base, 0.9))
 
 
+@pytest.mark.slow
 def test_a_stored_cell_comes_out_again():
     table = stored("05_mnist_q10")
     cell = next(c for c in table["cells"] if c["varied"] == {"compressor": "hex", "bits": 2})

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from fedbook.geometry import SPD, Euclidean, Hyperboloid, Sphere, frechet_mean
-from fedbook.papers.prirfed.losses import Eigenvector, RecordLoss, SquaredDistance, clip_factor, descend
+from fedbook.geometry import SPD, Hyperboloid, Sphere, frechet_mean
+from fedbook.papers.prirfed.losses import Eigenvector, RecordLoss, SquaredDistance, descend
 from fedbook.randomness import normal, stream
 
 INF = math.inf
@@ -142,30 +142,6 @@ def test_a_record_whose_gradient_is_not_finite_counts_zero(manifold):
     )
 
 
-def test_clip_factor_of_nothing_is_one():
-    assert clip_factor(torch.tensor([0.0, 2.0, 8.0]), 4.0).tolist() == [1.0, 1.0, 0.5]
-    loss = SquaredDistance(SPD())
-    x = torch.eye(2, dtype=torch.float64)[None]
-    found = loss.clipped_mean(x, {"y": x[:, None]}, torch.ones(1, 1, dtype=torch.float64), 1.0)
-    assert torch.equal(found, torch.zeros(1, 2, 2, dtype=torch.float64))
-
-
-def test_weights_of_zero_leave_padding_out():
-    loss, _, x, records = case("eigenvector")
-    weights = uniform(7).clone()
-    weights[:, 4:] = 0
-    short = {name: z[:, :4] for name, z in records.items()}
-    assert torch.allclose(loss.clipped_mean(x, records, weights, 1.0), loss.clipped_mean(x, short, weights[:, :4], 1.0))
-
-
-def test_shared_records_broadcast_against_many_points():
-    loss, _, x, records = case("spd2")
-    shared = records["y"][0]
-    found = loss.values(x, {"y": shared})
-    assert found.shape == (3, 7)
-    assert torch.allclose(found[2], loss.values(x[2], {"y": shared}))
-
-
 def test_descent_finds_the_frechet_mean_and_the_eigenvector():
     y = Hyperboloid().random_point(3, stream(1, "cloud"), (20,))
     weights = torch.full((20,), 1 / 20, dtype=torch.float64)
@@ -178,22 +154,3 @@ def test_descent_finds_the_frechet_mean_and_the_eigenvector():
     x, norm = descend(Eigenvector(), start, {"z": z, "s": z.square().sum(1)}, even, 0.05, 5000)
     leading = torch.linalg.eigh(z.mT @ z).eigenvectors[:, -1]
     assert float(norm) < 1e-11 and abs(abs(float(x @ leading)) - 1) < 1e-12
-
-
-def test_a_loss_by_its_value_alone():
-    """Any manifold, any function: here logistic regression in the plane."""
-    loss = RecordLoss(Euclidean(), lambda x, r: torch.nn.functional.softplus(-r["y"] * (r["z"] @ x)))
-    z, y = normal((2, 6, 3), stream(0, "z")), torch.sign(normal((2, 6), stream(0, "y")))
-    x = normal((2, 3), stream(0, "x"))
-    expected = -(y * torch.sigmoid(-y * torch.einsum("rnd,rd->rn", z, x)))[..., None] * z
-    assert torch.allclose(loss.gradients(x, {"z": z, "y": y}), expected, atol=1e-12)
-
-
-@pytest.mark.parametrize("bad", [None, "sphere", 3])
-def test_bad_arguments(bad):
-    with pytest.raises(TypeError, match="manifold"):
-        RecordLoss(bad)
-    with pytest.raises(TypeError, match="value"):
-        RecordLoss(Sphere(), 3)
-    with pytest.raises((TypeError, ValueError), match="lr"):
-        descend(Eigenvector(), torch.ones(2), {}, torch.ones(1), bad if bad != 3 else -1.0, 5)

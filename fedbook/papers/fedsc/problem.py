@@ -1,4 +1,4 @@
-"""Images without labels, split among clients, and how a self-supervised encoder is judged: chapters 1 and 2.
+"""Chapter 1's problem: images without labels, split among clients, an encoder, and how it is judged.
 
 The labels never reach a client: they are used to split the images and to judge.
 """
@@ -13,43 +13,28 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
-from fedbook import arguments, data
+from fedbook import arguments
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, first_leaf, leaves, tree_map
 from fedbook.learning.augmentation import AUGMENTATIONS
-from fedbook.learning.contrast import bank_objective, correlation, effective_rank, norm_clip
-from fedbook.learning.encoders import ENCODERS, PROJECTORS, Encoder, encoder
-from fedbook.learning.neighbours import knn_predict
-from fedbook.learning.probe import few_labels, linear_probe
-from fedbook.learning.problems import OPTIONS, ImageSettings, evaluations, judged, pixel_moments
+from fedbook.learning.encoders import Encoder, encoder
+from fedbook.learning.evaluation import (
+    CHUNK,
+    FEW,
+    bounded,
+    effective_rank,
+    few_labels,
+    few_rows,
+    fewest,
+    knn_predict,
+    linear_probe,
+)
+from fedbook.learning.problems import PretrainingSettings, load_images
 from fedbook.learning.views import Views
-from fedbook.partition import Partition, by_name
-from fedbook.settings import setting
+from fedbook.papers.fedsc.spectral import bank_objective, correlation, norm_clip
+from fedbook.partition import Partition
 
-FEW = 5  # labels a class of the probe with few labels
 JUDGED_VIEWS = 4  # views a sample of the bank on which the objective is computed, where training has none
-CHUNK = 2048  # images at a time in evaluation
-LIMIT = 1e15  # representations beyond it have diverged
-
-
-class PretrainingSettings(ImageSettings):
-    """How images are split, which encoder learns them from which views, and how it is judged."""
-
-    clients: int = 10
-    classes_per_client: int = 1
-    model: str = setting("mlp", None, "the encoder: see fedbook.learning.encoders", choices=ENCODERS)
-    width: int = setting(16, "H", "components of the representation", minimum=1)
-    projector: str = setting("mlp", None, "between features and representation; batch_norm: mlp with normalisation",
-                             choices=PROJECTORS)  # fmt: skip
-    projector_hidden: int = setting(0, None, "units of its hidden layer", "0: twice the width", minimum=0)
-    views: str = setting("digits", None, "how samples are varied: see fedbook.learning.augmentation",
-                         choices=AUGMENTATIONS)  # fmt: skip
-    bank: int = setting(16, "K", "views of a sample, made once, that training draws from", "0: fresh ones each time",
-                        minimum=0)  # fmt: skip
-    neighbours: int = setting(20, "k", "nearest neighbours that vote", minimum=1)
-    judged_samples: int = setting(0, None, "training images of which vote, probe and objective are made", "0: all",
-                                  minimum=0)  # fmt: skip
-    evaluate_every: int = evaluations(5)
 
 
 @dataclass(frozen=True)
@@ -121,13 +106,13 @@ class PretrainingProblem:
         features, to a gradient of 1e-6. Representations that are not finite give NaN.
         """
         names = ("knn", "knn_features", "probe", "probe_representation", "probe_few")
-        if not all(bool((x.abs() < LIMIT).all()) for x in vars(seen).values()):
+        if not bounded(*vars(seen).values()):
             return dict.fromkeys(names, float("nan"))
         y, k = self.y[self.seen], min(self.settings.neighbours, len(self.seen))
 
         def knn(train: Tensor, test: Tensor) -> float:
-            found = knn_predict(train, y, test, k=k, num_classes=len(self.classes), weights="softmax")
-            return float((found == self.test_y).double().mean())
+            answer = knn_predict(train, y, test, k=k, num_classes=len(self.classes), weights="softmax")
+            return float((answer == self.test_y).double().mean())
 
         def probe(train: Tensor, test: Tensor, rows: Tensor | slice = slice(None)) -> float:
             fitted = linear_probe(train[rows], y[rows], standardise=True, tolerance=1e-6)
@@ -161,7 +146,7 @@ class PretrainingProblem:
 
         with torch.no_grad():
             z = represented(theta)
-            if not bool((z.abs() < LIMIT).all()):
+            if not bounded(z):
                 return dict.fromkeys(("loss", "gap", "rank", *(("gradient",) if gradient else ())), math.nan)
             found = bank_objective(norm_clip(z, mu), owner, len(present))
         values = {"loss": float(found.loss), "gap": float(found.gap), "rank": float(effective_rank(correlation(z)))}
@@ -217,48 +202,19 @@ def pretraining_problem(
 
     Raises: TypeError, ValueError, fedbook.data.DataNotFound.
     """
-    settings = settings or PretrainingSettings()
-    if not isinstance(settings, PretrainingSettings):
-        raise arguments.wrong(TypeError, "settings", settings, "PretrainingSettings")
-    images = data.load(name, dtype=torch.uint8, **({} if name == "digits" else {"root": root}))
-    (x, y), (test_x, test_y) = judged(images, settings)
-    top = brightest(name)
-    mean, deviation = (value / top for value in pixel_moments(x))
-    x, test_x = (pixels.to(device=device, dtype=dtype) / top for pixels in (x, test_x))
-    options = {key: getattr(settings, key) for key in OPTIONS[settings.partition]}
-    splits = tuple(by_name(settings.partition, y, settings.clients, seed, **options) for seed in seeds)
-    shape = tuple(x.shape[1:])
-    views = Views(AUGMENTATIONS[settings.views], mean, deviation, shape, settings.bank)
-    net = encoder(settings.model, shape, settings.width, settings.projector, settings.projector_hidden)
-    net.module.to(device)
+    settings = arguments.instance("settings", settings or PretrainingSettings(), PretrainingSettings)
+    images = load_images(name, settings, root)
+    x, test_x = images.scaled(device, dtype)
+    views = Views(AUGMENTATIONS[settings.views], *images.moments(), images.shape, settings.bank)
+    net = encoder(settings.model, images.shape, settings.width, settings.projector, settings.projector_hidden)
     bank = views.make_bank(x, settings.bank) if settings.bank else None
-    seen = torch.arange(len(y))
-    if 0 < settings.judged_samples < len(y):
-        seen = few_rows(y, settings.judged_samples)
-    seen = seen.to(device)
+    seen = few_rows(images.y, settings.judged_samples).to(device)
     if bank is None:
         seen_bank = views.make_bank(x[seen], JUDGED_VIEWS, "judged views")
     else:
-        seen_bank = bank if len(seen) == len(y) else bank[seen]  # no second copy of the whole bank
+        seen_bank = bank if len(seen) == len(x) else bank[seen]  # no second copy of the whole bank
     return PretrainingProblem(
-        name=name, settings=settings, x=x, y=y.to(device), test_x=test_x, test_y=test_y.to(device),
-        classes=tuple(images.classes), partitions=splits, encoder=net, views=views, bank=bank, seen=seen,
-        seen_bank=seen_bank,
+        name=name, settings=settings, x=x, y=images.y.to(device), test_x=test_x, test_y=images.test_y.to(device),
+        classes=images.classes, partitions=images.split(seeds), encoder=net.to(device), views=views, bank=bank,
+        seen=seen, seen_bank=seen_bank,
     )  # fmt: skip
-
-
-def brightest(name: str) -> int:
-    """The stored value of a white pixel."""
-    return 16 if name == "digits" else 255
-
-
-def fewest(y: Tensor) -> int:
-    """How many samples the smallest class present has."""
-    counts = torch.bincount(y)
-    return int(counts[counts > 0].min())
-
-
-def few_rows(y: Tensor, count: int) -> Tensor:
-    """About ``count`` rows, evenly over the classes, ascending: the same for every seed."""
-    per_class = max(1, count // int(y.max() + 1))
-    return few_labels(y, min(per_class, fewest(y)), seed=1)

@@ -9,8 +9,8 @@ import torch
 from fedbook import data
 from fedbook.federation.local import epochs
 from fedbook.learning.augmentation import AUGMENTATIONS
-from fedbook.learning.pretraining import Embedded, PretrainingSettings, few_rows, pretraining_problem
 from fedbook.learning.views import Views
+from fedbook.papers.fedsc.problem import PretrainingSettings, few_rows, pretraining_problem
 from fedbook.randomness import normal, stream
 
 SMALL = PretrainingSettings(train_samples=150, test_samples=80, clients=5, classes_per_client=2, bank=4, width=6)
@@ -47,19 +47,6 @@ def test_the_whole_bank_comes_in_order(problem):
     assert torch.equal(x[0, : len(own)], problem.bank[own]) and bool(weight[0, : len(own)].all())
 
 
-def test_a_bank_is_drawn_uniformly(problem):
-    rows = problem.federation().groups["all"].rows(torch.tensor([0]), torch.tensor([0]))
-    n = int(rows.sizes[0])
-    counts = torch.zeros(4)
-    for i in range(200):
-        x, _ = problem.views.some(rows, slice(0, n), [stream(i, "uniform")], 3)
-        own = problem.bank[rows.table[0, :n]]
-        same = (x[0][:, :, None] == own[:, None]).flatten(3).all(3)  # [n, 3, K]
-        counts += same.sum((0, 1))
-    share = counts / counts.sum()
-    assert float((share - 0.25).abs().max()) < 4 * (0.25 * 0.75 / float(counts.sum())) ** 0.5
-
-
 def test_fresh_views_are_the_augmentation_of_the_samples():
     views = Views(AUGMENTATIONS["digits"], 0.3, 0.4, (1, 8, 8))
     x = normal((20, 1, 8, 8), stream(0, "x")).sigmoid()
@@ -68,13 +55,6 @@ def test_fresh_views_are_the_augmentation_of_the_samples():
     found, weight = views.of(batch, 2)
     assert torch.equal(found, (views.augmentation(x, draws) - 0.3) / 0.4) and torch.equal(weight, torch.ones(20))
     assert found.shape == (20, 2, 1, 8, 8) and not torch.equal(found[:, 0], found[:, 1])
-
-
-def test_one_generator_a_client(problem):
-    rows = problem.federation().groups["all"].rows(torch.tensor([0, 0]), torch.tensor([1, 3]))
-    batches = epochs(rows, [stream(0, "a"), stream(0, "b")], 1, 8)
-    with pytest.raises(ValueError, match="rngs"):
-        problem.views.batches(rows, batches, [stream(0, "a")], 2)
 
 
 # --- the problem
@@ -112,17 +92,6 @@ def test_judged_rows_are_even_over_classes():
     assert torch.bincount(y[rows]).tolist() == [10] * 10 and torch.equal(rows, few_rows(y, 100))
 
 
-def test_rows_that_nobody_owns_are_left_out():
-    even = replace(SMALL, partition="iid", clients=7)
-    images = pretraining_problem("digits", even, (0,), dtype=torch.float64)
-    theta = images.encoder.init(stream(0, "init"), torch.float64)
-    part = images.partitions[0]
-    images.partitions[0].sizes[3] = 5  # the rest of client 3's images now belong to nobody
-    part.table[3, 5:] = 0
-    assert int((images.owners(0) == -1).sum()) > 0
-    assert np.isfinite(images.objective(theta, 0, 4.0)["loss"])
-
-
 # --- scores
 
 
@@ -143,36 +112,3 @@ def test_scores_are_scikit_learns(problem):
     scale = np.where(std > 0, std, 1)
     fit = LogisticRegression(C=1.0, tol=1e-8, max_iter=10_000).fit((seen.train_h.numpy() - mean) / scale, y)
     assert found["probe"] == pytest.approx(fit.score((seen.test_h.numpy() - mean) / scale, test_y), abs=0.013)
-
-
-def test_what_is_not_finite_has_no_score(problem):
-    broken = Embedded(*(torch.full((n, 6), float("nan")) for n in (150, 150, 80, 80)))
-    assert all(np.isnan(v) for v in problem.scores(broken).values())
-    theta = problem.encoder.init(stream(0, "init"), torch.float64)
-    wild = {name: p * 1e200 for name, p in theta.items()}
-    assert all(np.isnan(v) for v in problem.objective(wild, 0, 4.0, gradient=True).values())
-
-
-def test_few_images_are_judged_too():
-    few = pretraining_problem("digits", replace(SMALL, train_samples=40, clients=3, partition="iid"))
-    theta = few.encoder.init(stream(0, "init"))
-    assert all(0 <= v <= 1 for v in few.scores(few.embed(theta)).values())
-
-
-def test_raw_pixels(problem):
-    seen = problem.raw()
-    assert seen.train_h.shape == (150, 64) and torch.equal(seen.train_h, seen.train_z)
-
-
-@pytest.mark.parametrize("name, value", [
-    ("model", "linear"), ("width", 0), ("projector", "big"), ("views", "none at all"), ("bank", -1), ("neighbours", 0),
-    ("judged_samples", -3), ("clients", 0), ("partition", "natural"), ("width", "x"),
-])  # fmt: skip
-def test_bad_settings_are_refused(name, value):
-    with pytest.raises((TypeError, ValueError), match=name):
-        PretrainingSettings(**{name: value})
-
-
-def test_settings_must_be_settings():
-    with pytest.raises(TypeError, match="settings"):
-        pretraining_problem("digits", {"bank": 3})

@@ -17,8 +17,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedbook import arguments
-
 
 class Parts(NamedTuple):
     """The three terms of a client's loss; ``total`` is their sum. Shapes: scalars."""
@@ -50,12 +48,8 @@ def norm_clip(z: Tensor, mu: float) -> Tensor:
 
     Inside of the ball every bit and the gradient stay, also at 0. A clipped vector comes out a few roundings shorter
     than sqrt(mu), so that clipping it again changes nothing. ``mu=math.inf`` gives ``z``.
-    Shapes: ``z`` [..., H], and so the result. Raises: TypeError, ValueError. Source: FedSC, Algorithm 2, NormClip.
+    Shapes: ``z`` [..., H], and so the result. Source: FedSC, Algorithm 2, NormClip.
     """
-    arguments.tensor("z", z, kind="float", finite=False)
-    mu = arguments.real("mu", mu, above=0.0, infinite=True)
-    if z.ndim == 0:
-        raise arguments.wrong(ValueError, "z", z, "a floating-point tensor with at least 1 axis")
     if math.isinf(mu):
         return z
     radius = math.sqrt(mu) * (1 - 4 * torch.finfo(z.dtype).eps)
@@ -69,7 +63,7 @@ def correlation(z: Tensor, weight: Tensor | None = None) -> Tensor:
     """R, the mean of z z^T over samples and views: symmetric, positive semi-definite, its trace the mean of |z|^2.
 
     Shapes: ``z`` [B, V, H], ``weight`` [B] of 0 and 1; result [H, H].
-    Raises: TypeError, ValueError. Source: FedSC, section 5.2 and Algorithm 2 (sigma = 0).
+    Source: FedSC, section 5.2 and Algorithm 2 (sigma = 0).
     """
     rows, count = _rows(z, weight)
     return rows.mT @ rows / count
@@ -79,9 +73,8 @@ def positive_correlation(z: Tensor, weight: Tensor | None = None) -> Tensor:
     """R+, the mean of z z'^T over the pairs of views z, z' of one sample, and of its transpose; symmetric.
 
     Shapes: ``z`` [B, 2 pairs, H], ``weight`` [B] of 0 and 1; result [H, H].
-    Raises: TypeError, ValueError. Source: FedSC, section 5.2.
+    Source: FedSC, section 5.2.
     """
-    _paired(z)
     rows, count = _rows(z, weight)
     first, second = rows.reshape(z.shape).chunk(2, 1)
     half = first.flatten(0, 1).mT @ second.flatten(0, 1) / count  # count views are count / 2 pairs
@@ -98,10 +91,8 @@ def spectral_loss(
     matrix of the other clients; no gradient reaches it and only its symmetric part counts. None: its term is 0.
     |R|^2 comes from the matrix of inner products where the batch has fewer views than H.
     Shapes: ``z`` [B, 2 pairs, H], ``others`` [H, H], ``weight`` [B] of 0 and 1; three scalars.
-    Raises: TypeError, ValueError. Source: FedSC, equations (5), (42) and (80).
+    Source: FedSC, equations (5), (42) and (80).
     """
-    _paired(z)
-    alpha = _coefficient(alpha, z)
     rows, count = _rows(z, weight)
     first, second = rows.reshape(z.shape).chunk(2, 1)
     contraction = -2 * (first * second).sum() / count
@@ -109,10 +100,8 @@ def spectral_loss(
         square = (rows @ rows.mT / count).square().sum()
     else:
         square = (rows.mT @ rows / count).square().sum()
-    if others is None:
-        inter = torch.zeros_like(square)
-    else:
-        arguments.tensor("others", others, shape=(z.shape[-1], z.shape[-1]), kind="float", finite=False)
+    inter = torch.zeros_like(square)
+    if others is not None:
         inter = (1 - alpha) * ((rows @ others.detach()) * rows).sum() / count
     return Parts(contraction, 0.5 * alpha * square, inter)
 
@@ -123,23 +112,13 @@ def bank_objective(z: Tensor, owner: Tensor | None = None, clients: int = 1) -> 
     loss = -mean |m|^2 + |R|^2 / 2, m a sample's mean view (two independent views may be the same one) and
     R = sum_j q_j R_j, q_j the client's share of the samples. gap = sum_j q_j |R_j - R|^2 / 2 is by how much the q-mean
     of the clients' own losses, which FedAvg descends, exceeds it. Differentiable in ``z``.
-    Shapes: ``z`` [N, K, H], ``owner`` [N] whole numbers, who of ``clients`` holds the sample (None: one holds all).
-    Raises: TypeError, ValueError (NaN or infinite ``z``, a client without a sample).
+    Shapes: ``z`` [N, K, H], ``owner`` [N] whole numbers, who of ``clients`` holds the sample (each holds one at least;
+    None: one holds all).
     Source: FedSC, equations (1) and (4); the gap is ours.
     """
-    arguments.tensor("z", z, ndim=3, kind="float")
-    clients = arguments.integer("clients", clients, 1)
-    if 0 in z.shape:
-        raise arguments.wrong(ValueError, "z", z, "a tensor of shape (samples, views, width), none of them 0")
     if owner is None:
         owner = torch.zeros(len(z), dtype=torch.int64, device=z.device)
-    arguments.tensor("owner", owner, shape=(len(z),), kind="integer")
-    if int(owner.min()) < 0 or int(owner.max()) >= clients:
-        raise ValueError(f"owner: got {int(owner.min())} to {int(owner.max())}; allowed is 0 to {clients - 1}")
-    counts = torch.bincount(owner, minlength=clients)
-    if not bool(counts.all()):
-        raise ValueError(f"owner: got no sample of client {int(counts.argmin())}; allowed is at least one of each")
-    share = counts.to(z) / len(z)
+    share = torch.bincount(owner, minlength=clients).to(z) / len(z)
     matrices = torch.stack([correlation(z[owner == client]) for client in range(clients)])
     matrix = (share[:, None, None] * matrices).sum(0)
     loss = 0.5 * matrix.square().sum() - z.mean(1).square().sum(-1).mean()
@@ -147,42 +126,10 @@ def bank_objective(z: Tensor, owner: Tensor | None = None, clients: int = 1) -> 
     return Objective(loss, gap, matrix, matrices)
 
 
-def effective_rank(matrix: Tensor) -> Tensor:
-    """(sum of the eigenvalues)^2 / sum of their squares: how many directions are in use, of equal weight each.
-
-    1 for z z^T, H for the identity, 0 for the zero matrix. Of a matrix with noise the symmetric part is taken.
-    Shapes: ``matrix`` [..., H, H]; result [...]. Raises: TypeError, ValueError.
-    """
-    arguments.tensor("matrix", matrix, kind="float")
-    if matrix.ndim < 2 or matrix.shape[-1] != matrix.shape[-2] or matrix.shape[-1] == 0:
-        raise arguments.wrong(ValueError, "matrix", matrix, "a floating-point tensor of shape (..., H, H)")
-    matrix = 0.5 * matrix + 0.5 * matrix.mT
-    largest = matrix.detach().abs().amax((-2, -1), keepdim=True)
-    matrix = matrix / torch.where(largest > 0, largest, 1.0)  # or the squares of small entries would vanish
-    # its largest entry is now 1, so the clamp only meets the zero matrix
-    return matrix.diagonal(dim1=-2, dim2=-1).sum(-1).square() / matrix.square().sum((-2, -1)).clamp(min=1.0)
-
-
 def _rows(z: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | int]:
     """The views as rows [B V, H], zeros for the rows that fill up, and how many are real (1 for none)."""
-    arguments.tensor("z", z, ndim=3, kind="float", finite=False)
     samples, views, width = z.shape
-    if views == 0 or width == 0:
-        raise arguments.wrong(ValueError, "z", z, "a floating-point tensor of shape (samples, views, width)")
     if weight is None:
         return z.reshape(samples * views, width), max(samples, 1) * views
-    arguments.tensor("weight", weight, shape=(samples,), finite=False)
     z = torch.where(weight[:, None, None] > 0, z, 0.0)  # not a product: that would keep the NaN of a garbage row
     return z.reshape(samples * views, width), weight.sum().to(z.dtype).clamp(min=1) * views
-
-
-def _paired(z: Tensor) -> None:
-    arguments.tensor("z", z, ndim=3, kind="float", finite=False)
-    if z.shape[1] == 0 or z.shape[1] % 2:
-        raise arguments.wrong(ValueError, "z", z, "a floating-point tensor of shape (samples, 2 pairs, width)")
-
-
-def _coefficient(alpha: float | Tensor, z: Tensor) -> float | Tensor:
-    if not isinstance(alpha, Tensor):
-        return arguments.real("alpha", alpha, 0.0, 1.0)
-    return arguments.tensor("alpha", alpha, ndim=0, kind="float", finite=False).to(z)
