@@ -5,7 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.slow
 def test_killed_runs_resume_bit_for_bit(tmp_path):
     script = Path(__file__).with_name("kill_and_resume.py")
     done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=300)

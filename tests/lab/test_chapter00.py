@@ -159,6 +159,7 @@ def test_stored_results_are_found_or_missed_clearly():
         results.stored("../secrets")
 
 
+@pytest.mark.slow
 def test_a_stored_cell_can_be_run_again():
     """The number in the chapter's table comes out of the settings stored beside it."""
     from fedbook import experiment

@@ -108,6 +108,7 @@ def test_outcomes_are_the_runs():
     assert text.splitlines()[2].rstrip().endswith("-")
 
 
+@pytest.mark.slow
 def test_a_stored_cell_again():
     made = compare(PAPER, ["hetero-ssfl"], "digits", changes=TINY | {"rounds": 1, "lr": 0.05}, seeds=2,
                    vary={"mu": [0.1, 4.0]}, device="cpu")  # fmt: skip

@@ -224,48 +224,6 @@ def test_the_same_generator_draws_the_same_and_the_names_say_what(name, shape):
     assert name == "none" or any(not torch.equal(d, other[n]) for n, d in a.items())
 
 
-def assert_uniform(x, low, high):
-    """Within its range, mean and variance within 4 standard errors."""
-    x = np.asarray(x, np.float64)
-    width, n = high - low, x.size
-    assert low - 1e-5 * width <= x.min() < low + 0.01 * width and high - 0.01 * width < x.max() <= high + 1e-5 * width
-    assert abs(x.mean() - (low + high) / 2) < 4 * width / math.sqrt(12 * n)
-    assert abs(x.var() - width**2 / 12) < 4 * width**2 * math.sqrt((1 / 80 - 1 / 144) / n)
-
-
-def assert_share(hits, probability):
-    share, n = np.asarray(hits).mean(), np.asarray(hits).size
-    assert abs(share - probability) <= 4 * math.sqrt(probability * (1 - probability) / n)
-
-
-def test_cut_outs_are_uniform_in_area_and_place():
-    maps = AUGMENTATIONS["photographs"].draw(stream(0, "views"), (20000,), (3, 32, 32))["warp"].double().numpy()
-    assert not maps[:, 0, 1].any() and not maps[:, 1, 0].any()  # no rotation
-    width, height = abs(maps[:, 0, 0]), maps[:, 1, 1]
-    area, ratio = width * height, np.log(width / height)
-    assert_uniform(area, 0.2, 1.0)
-    assert_share(maps[:, 0, 0] < 0, 0.5)  # flips
-    free = area < 0.75  # there every wanted ratio fits
-    assert_uniform(ratio[free], math.log(3 / 4), math.log(4 / 3))
-    assert_uniform(ratio[~free] / -np.log(area[~free]), -1, 1)  # above, those between area and 1 / area do
-    assert max(width.max(), height.max()) <= 1 + 1e-6
-    for side, center in ((width, maps[:, 0, 2]), (height, maps[:, 1, 2])):
-        room = 32 * (1 - side) / 2
-        assert np.all(abs(center) <= room + 1e-5)
-        assert_uniform((center / room)[room > 0.5], -1, 1)
-
-
-def test_moves_are_uniform():
-    recipe = AUGMENTATIONS["digits"]
-    maps = recipe.draw(stream(0, "views"), (20000,), (1, 8, 8))["warp"].double()
-    inverse = torch.linalg.inv(maps[:, :, :2])  # the image's pixels to the view's
-    assert_uniform(torch.atan2(inverse[:, 0, 1], inverse[:, 0, 0]), -0.35, 0.35)
-    assert_uniform(torch.linalg.det(inverse).sqrt(), 0.8, 1.2)
-    shift = -(inverse @ maps[:, :, 2:]).squeeze(-1)
-    assert_uniform(shift[:, 0], -1, 1)
-    assert_uniform(shift[:, 1], -1, 1)
-
-
 @pytest.mark.parametrize("name", ["digits", "photographs"])
 def test_draws_of_a_view_are_independent(name):
     """No two numbers of a view are correlated, and no number with the same one of the next view."""

@@ -1,6 +1,5 @@
 """Models: sizes, body and head, stacks of clients, rows that do not see each other."""
 
-
 import pytest
 import torch
 from torch import nn

@@ -86,9 +86,10 @@ def test_own_curve_and_dp_accounting_agree_at_whole_orders():
 
 
 @pytest.mark.filterwarnings("ignore:Optimal order is the")
-def test_ten_thousand_settings_against_opacus():
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_thousands_of_settings_against_opacus(count):
     rng, orders = np.random.default_rng(1), [2, 3, 4, 6, 9, 14, 24, 48]
-    for _ in range(10_000):
+    for _ in range(count):
         rate, z = float(10 ** rng.uniform(-4, -1e-3)), float(10 ** rng.uniform(-0.5, 1.5))
         rounds, delta = int(10 ** rng.uniform(0, 4)), float(10 ** rng.uniform(-8, -1))
         ours = [privacy.sampled_gaussian_rdp(order, z, rate, rounds) for order in orders]
@@ -349,37 +350,3 @@ def test_what_the_shortcut_can_certify_at_best():
         assert found <= best <= found * 1.001
     assert privacy.smallest_paper_epsilon(0.001, 0.5, 10) == math.inf
     assert privacy.smallest_paper_epsilon(1e-5, 1e-6, 100) < 0.1
-
-
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (lambda: privacy.sampled_gaussian_rdp(1, 1.0, 0.1), "order"),
-        (lambda: privacy.sampled_gaussian_rdp(2.5, 1.0, 0.1), "order"),
-        (lambda: privacy.sampled_gaussian_rdp(None, 1.0, 0.1), "order"),
-        (lambda: privacy.sampled_gaussian_rdp(2, -1.0, 0.1), "noise_multiplier"),
-        (lambda: privacy.sampled_gaussian_rdp(2, math.nan, 0.1), "noise_multiplier"),
-        (lambda: privacy.sampled_gaussian_rdp(2, 1.0, 1.1), "rate"),
-        (lambda: privacy.sampled_gaussian_rdp(2, 1.0, "x"), "rate"),
-        (lambda: privacy.sampled_gaussian_rdp(2, 1.0, 0.1, -1), "count"),
-        (lambda: privacy.without_replacement_rdp(0, 1.0, 0.1), "order"),
-        (lambda: privacy.without_replacement_rdp(2, math.inf, 0.1), "noise_multiplier"),
-        (lambda: privacy.without_replacement_rdp(2, 1.0, -0.1), "rate"),
-        (lambda: privacy.without_replacement_floor(1, 0.1), "order"),
-        (lambda: privacy.without_replacement_floor(2, math.nan), "rate"),
-        (lambda: privacy.shortcut_rdp(1.0, 1.0, 0.1), "order"),
-        (lambda: privacy.shortcut_rdp(2.0, 0.0, 0.1), "noise_multiplier"),
-        (lambda: privacy.shortcut_rdp(2.0, 1.0, None), "rate"),
-        (lambda: privacy.paper_sigma(0.0, 0.1, 0.1, 1), "epsilon"),
-        (lambda: privacy.paper_sigma(2 * math.log(10), 0.1, 0.1, 1), "epsilon"),
-        (lambda: privacy.paper_sigma(1.0, 1.0, 0.1, 1), "delta"),
-        (lambda: privacy.paper_sigma(1.0, 0.1, 0.0, 1), "rate"),
-        (lambda: privacy.paper_sigma(1.0, 0.1, 0.1, 0), "rounds"),
-        (lambda: privacy.smallest_paper_epsilon(0.0, 0.1, 1), "delta"),
-        (lambda: privacy.smallest_paper_epsilon(0.1, 1.5, 1), "rate"),
-        (lambda: privacy.smallest_paper_epsilon(0.1, 0.1, 1.0), "rounds"),
-    ],
-)
-def test_bad_arguments_are_named(call, name):
-    with pytest.raises((TypeError, ValueError), match=f"^{name}: got"):
-        call()

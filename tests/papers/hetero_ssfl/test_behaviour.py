@@ -234,23 +234,6 @@ def test_the_mean_kernel_by_hand(weights, exclude_self, normalise, send):
         assert float((found - mean).abs().max()) < 1e-11 * float(mean.abs().max())
 
 
-@pytest.mark.parametrize("exclude_self", [False, True])
-@pytest.mark.parametrize("normalise", [False, True])
-def test_rbf_kernels_by_hand(normalise, exclude_self):
-    config = replace(PLAIN, kernel="rbf", bandwidth=0.8, normalise=normalise, exclude_self=exclude_self, local_epochs=0)
-    rounds = rounds_of(config, kind=Watched, total=1)
-    kernels = []
-    for k in range(5):
-        a = shown(rounds, SMALL, k)
-        distance = torch.cdist(a, a)
-        s = 0.8 * distance[torch.triu_indices(20, 20, 1).unbind()].median()
-        kernels.append(counted((-(distance**2) / (2 * s**2)).exp(), normalise))
-    run(rounds)
-    for k in range(5):
-        mean = sum(kernels[j] / 5 for j in range(5) if not (exclude_self and j == k))
-        assert float((rounds.algorithm.kept[k] - mean).abs().max()) < 1e-7
-
-
 def louder(rounds, factor, word="mlp"):
     """The first client's predictor made to speak louder: its representations, and nothing else about them."""
     for name in ("predictor.second.weight", "predictor.second.bias"):
