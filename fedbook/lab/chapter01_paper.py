@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedbook import arguments
 from fedbook.papers.fedsc.matrix_privacy import matrix_epsilon
 
 Value = tuple[float, float]  # mean and deviation
@@ -117,11 +116,9 @@ def epsilons(row: Noise, uploads: int | None = None) -> Epsilons:
 
     ``printed``: Proposition 6.6 as stated, without the client's size. ``proved``: with the sensitivity mu/n of its
     proof. ``replace``: the same formula for one sample replaced, sqrt(2) mu/n. ``exact``: that composition's least
-    epsilon. Raises: TypeError, ValueError.
+    epsilon.
     """
-    if not isinstance(row, Noise):
-        raise arguments.wrong(TypeError, "row", row, "a row of TABLE_6")
-    count = len(row.sharing_rounds) if uploads is None else arguments.integer("uploads", uploads, 0)
+    count = len(row.sharing_rounds) if uploads is None else uploads
     words = ("paper-printed", "paper", "rdp-classic", "exact")
     given = (row.sigma, row.mu, SIZE[row.data], count, row.delta)
     return Epsilons(row.epsilon, *(matrix_epsilon(*given, accountant=word) for word in words))
@@ -142,24 +139,20 @@ def epsilon_table() -> str:
 
 
 def ranks(values: Mapping[str, float], *, least: bool = False) -> dict[str, int]:
-    """Each name's place: 1 for the largest value (with ``least`` the smallest); equal values share the better place.
-
-    Raises: TypeError, ValueError.
-    """
-    given = {name: arguments.real("values", value) for name, value in _mapping("values", values).items()}
-    sign = 1 if arguments.flag("least", least) else -1
+    """Each name's place: 1 for the largest value (with ``least`` the smallest); equal values share the better place."""
+    given = values
+    sign = 1 if least else -1
     return {name: 1 + sum(sign * other < sign * value for other in given.values()) for name, value in given.items()}
 
 
 def column(data: str, partial: bool) -> dict[str, float]:
-    """Table 2's means of the federated methods. Raises: TypeError, ValueError."""
-    arguments.one_of("data", data, CLIENTS)
-    place = int(arguments.flag("partial", partial))
+    """Table 2's means of the federated methods."""
+    place = int(partial)
     return {name: TABLE_2[name][data][place][0] for name in FEDERATED}
 
 
 def drops(data: str) -> dict[str, float]:
-    """Points that each federated method of Table 2 loses under partial participation. Raises: TypeError, ValueError."""
+    """Points that each federated method of Table 2 loses under partial participation."""
     full, partial = column(data, False), column(data, True)
     return {name: round(full[name] - partial[name], 2) for name in FEDERATED}
 
@@ -167,7 +160,7 @@ def drops(data: str) -> dict[str, float]:
 def drop_table(full: Mapping[str, Value] | None = None, partial: Mapping[str, Value] | None = None) -> str:
     """Points lost under partial participation and their ranks (1: loses least), Table 2's and ours, as text.
 
-    ``full``, ``partial``: ours, method -> (mean, deviation) of a share in [0, 1]. Raises: TypeError, ValueError.
+    ``full``, ``partial``: ours, method -> (mean, deviation) of a share in [0, 1].
     """
     columns = {data: drops(data) for data in CLIENTS}
     if full is not None or partial is not None:
@@ -186,9 +179,9 @@ def beside_table(full: Mapping[str, Value], partial: Mapping[str, Value], data: 
     """One data set of Table 2 beside ours, with ranks among the federated methods, as text.
 
     ``full``, ``partial``: ours, method -> (mean, deviation) of a share in [0, 1]; shown in per cent. Methods that
-    the paper does not have (controls) follow below, without rank. Raises: TypeError, ValueError.
+    the paper does not have (controls) follow below, without rank.
     """
-    clients, sampled = CLIENTS[arguments.one_of("data", data, CLIENTS)]
+    clients, sampled = CLIENTS[data]
     theirs: list[dict[str, Value]] = [
         {name: row[data][place] for name, row in TABLE_2.items() if row[data][place] is not None} for place in (0, 1)
     ]
@@ -257,19 +250,9 @@ def _cell(value: Value | None, place: int | None) -> str:
     return f"{value[0]:.2f} ± {value[1]:.2f}" + (f" ({place})" if place else "    ")
 
 
-def _mapping(name: str, value: object) -> Mapping:
-    if not isinstance(value, Mapping):
-        raise arguments.wrong(TypeError, name, value, "a mapping from methods to values")
-    if not all(isinstance(key, str) for key in value):
-        raise arguments.wrong(TypeError, name, value, "a mapping whose keys are words")
-    return value
-
-
 def _measured(name: str, given: object) -> dict[str, Value]:
     """Checked (mean, deviation) of shares by method."""
     found = {}
-    for method, pair in _mapping(name, given).items():
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise arguments.wrong(TypeError, name, pair, f"mean and deviation of {method}")
-        found[method] = (arguments.real(name, pair[0], 0.0, 1.0), arguments.real(name, pair[1], 0.0))
+    for method, pair in given.items():
+        found[method] = (pair[0], pair[1])
     return found

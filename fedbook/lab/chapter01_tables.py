@@ -29,7 +29,7 @@ from fedbook.lab.stored_tables import edges as edges
 def methods_table(*tables: Table, **fixed: Any) -> str:
     """Every method as text: mean ± deviation over seeds of the metrics, bytes up a round and client.
 
-    Accuracies in per cent; -: the method has no such number. Raises: TypeError, ValueError.
+    Accuracies in per cent; -: the method has no such number.
     """
     metrics = ("knn", "probe", "probe_few", "loss", "rank")
     rows = [["mean ± deviation", *metrics, "bytes up"]]
@@ -48,13 +48,13 @@ def methods_table(*tables: Table, **fixed: Any) -> str:
 
 
 def differences_table(*tables: Table, metrics: Sequence[str] = ("knn", "probe"), base: str = BASE, **fixed: Any) -> str:
-    """:func:`differences` as text; "*" where 0 is not in the interval. Raises: TypeError, ValueError."""
+    """:func:`differences` as text; "*" where 0 is not in the interval."""
     found = {metric: differences(*tables, metric=metric, base=base, **fixed) for metric in metrics}
     return differences_text(OURS, found, f"minus {WORDS[base]}")
 
 
 def privacy_table(*tables: Table, metrics: Sequence[str] = ("knn", "probe"), base: str = BASE, **fixed: Any) -> str:
-    """Noise levels as text: epsilon of the matrices, what is reported of the whole run, metrics. Raises: as above."""
+    """Noise levels as text: epsilon of the matrices, what is reported of the whole run, metrics."""
     rows = [["", "epsilon of matrices", "of the run", *metrics]]
     for epsilon, (_, cell) in noised(*tables, **fixed).items():
         whole = {run["epsilon"] for run in cell["runs"]}
@@ -68,8 +68,5 @@ def privacy_table(*tables: Table, metrics: Sequence[str] = ("knn", "probe"), bas
 
 
 def tuning_table(*tables: Table, **fixed: Any) -> str:
-    """What each cell chose from its grid, the mean metric of every trial, and choices at the edge, as text.
-
-    Raises: TypeError, ValueError (nothing was tuned).
-    """
+    """What each cell chose from its grid, the mean metric of every trial, and choices at the edge, as text."""
     return tuning_text(OURS, tables, fixed)

@@ -13,7 +13,6 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.experiment import plan
 from fedbook.intervals import Interval, mean_interval, paired_difference
 from fedbook.lab.chapter02_stored import NAMED, OURS, PERSONAL, Cell, Table, cells_of, has
@@ -41,7 +40,6 @@ def variants(*tables: Table, metric: str = "probe_few") -> dict[str, Interval]:
 
     The first cell of Hetero-SSFL without a change is the default; other methods are variants too (controls). Step
     sizes are not compared: they are what each table took. Variants of which a run diverged are left out.
-    Raises: TypeError, ValueError (no default, or nothing beside it).
     """
     base, others = None, {}
     for table, cell in chosen(tables):
@@ -51,9 +49,6 @@ def variants(*tables: Table, metric: str = "probe_few") -> dict[str, Interval]:
         elif (cell["method"] == OWN and words) or cell["method"] in PERSONAL:
             name = words if cell["method"] == OWN else ", ".join(filter(None, (NAMED[cell["method"]], words)))
             others.setdefault(name, cell)
-    if base is None or not others:
-        lacking = "Hetero-SSFL at its defaults" if base is None else "a variant of Hetero-SSFL"
-        raise arguments.wrong(ValueError, "table", [table["problem"] for table in tables], f"tables with {lacking}")
     own, found = _by_seed(base, metric), {}
     for name, cell in others.items():
         values = _by_seed(cell, metric)
@@ -65,10 +60,7 @@ def variants(*tables: Table, metric: str = "probe_few") -> dict[str, Interval]:
 
 
 def draw_variants(axes: Any, *tables: Table, metrics: Sequence[str] = ("probe_few", "alignment_test")) -> str:
-    """Each variant's paired difference to the defaults, with its interval. Shapes: ``axes`` one for each metric.
-
-    Raises: TypeError, ValueError.
-    """
+    """Each variant's paired difference to the defaults, with its interval. Shapes: ``axes`` one for each metric."""
     spots, told = panels(axes, len(metrics)), []
     for ax, metric in zip(spots, metrics, strict=True):
         found = variants(*tables, metric=metric)
@@ -128,10 +120,8 @@ def _told(rows: Mapping[str, Sequence[Interval | None]], metric: str) -> str:
 
 
 def by_architecture(cell: Cell, metric: str = "probe_few") -> dict[str, Tensor]:
-    """Architecture -> the metric of its clients by seed [S]. Raises: ValueError (the runs have no such metric)."""
+    """Architecture -> the metric of its clients by seed [S]."""
     name = f"{metric}_by_architecture"
-    if not all(name in run["metrics"] for run in cell["runs"]):
-        raise arguments.wrong(ValueError, "metric", metric, "probe or probe_few of models judged by architecture")
     words = list(cell["runs"][0]["metrics"][name])
     found = [[run["metrics"][name][word] for run in cell["runs"]] for word in words]
     values = [[math.nan if v is None else v for v in row] for row in found]
@@ -142,8 +132,6 @@ def mixtures(*tables: Table, metric: str = "probe_few", **fixed: Any) -> dict[tu
     """(architectures of all clients, one of them) -> method -> the metric of its clients by seed [S].
 
     "untrained" stands for the same encoders as drawn, where the runs say so.
-
-    Raises: TypeError, ValueError (two cells for one entry).
     """
     found: dict[tuple[str, str], dict[str, Tensor]] = {}
     for table, cell in chosen(tables, **fixed):
@@ -152,21 +140,17 @@ def mixtures(*tables: Table, metric: str = "probe_few", **fixed: Any) -> dict[tu
         whole = setting(table, cell, "architectures")
         for word, values in by_architecture(cell, metric).items():
             entry = found.setdefault((whole, word), {})
-            if cell["method"] in entry:
-                raise arguments.wrong(ValueError, "fixed", fixed, f"settings with one cell of {whole}")
             entry[cell["method"]] = values
         if f"random_{metric}_by_architecture" in cell["runs"][0]["metrics"]:
             for word, values in by_architecture(cell, f"random_{metric}").items():
                 found[whole, word]["untrained"] = values
-    if not found:
-        raise arguments.wrong(ValueError, "table", tables[0]["problem"], "local SSL or Hetero-SSFL")
     return dict(sorted(found.items(), key=lambda item: (item[0][0].count(","), item[0][0])))
 
 
 def draw_mixture(ax: Axes, *tables: Table, metric: str = "probe_few", **fixed: Any) -> str:
     """Table 4's layout: every architecture's clients alone and with Hetero-SSFL, by who else there is.
 
-    Crosses: the same encoders untrained, where the runs say so. Raises: TypeError, ValueError.
+    Crosses: the same encoders untrained, where the runs say so.
     """
     found = {company(*pair): own for pair, own in mixtures(*tables, metric=metric, **fixed).items()}
     rows = {
@@ -199,10 +183,7 @@ def company(whole: str, word: str) -> str:
 
 
 def draw_heads(axes: Any, *tables: Table, metrics: Sequence[str] = ("rank", "probe_few"), **fixed: Any) -> str:
-    """Collapse: metrics with and without batch normalisation in the heads. Shapes: ``axes`` one for each metric.
-
-    Raises: TypeError, ValueError.
-    """
+    """Collapse: metrics with and without batch normalisation in the heads. Shapes: ``axes`` one for each metric."""
     spots, told = panels(axes, len(metrics)), []
     sides = [cells_of(*tables, projector=word, **fixed) for word in HEADS]
     both = list(dict.fromkeys(m for side in sides for m in side))
@@ -220,13 +201,8 @@ def draw_heads(axes: Any, *tables: Table, metrics: Sequence[str] = ("rank", "pro
 
 
 def draw_own_classes(ax: Axes, *tables: Table, **fixed: Any) -> str:
-    """The probe of all classes and that of a client's own classes, mean over clients, of every method that has both.
-
-    Raises: TypeError, ValueError (no such method).
-    """
+    """The probe of all classes and that of a client's own classes, mean over clients, of every method that has both."""
     cells = {m: c for m, c in cells_of(*tables, **fixed).items() if has(c, "own_classes")}
-    if not cells:
-        raise arguments.wrong(ValueError, "table", tables[0]["problem"], "a method judged on the clients' own classes")
     rows = {NAMED[m]: [OURS.interval(c, name) for name in ("probe", "own_classes")] for m, c in cells.items()}
     draw_two(ax, rows, ("all classes", "the client's own"), "probe")
     ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, ncols=2)

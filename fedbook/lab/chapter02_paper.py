@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
-from fedbook import arguments
 from fedbook.lab.chapter01_paper import Value, ranks
 
 NAMES = {
@@ -65,36 +64,28 @@ TABLE_4 = {"resnet18": (71.9, 85.4), "resnet34": (77.8, 93.7)}
 
 
 def weight_bytes(parameters: int, entry: int = 4) -> int:
-    """Bytes of a model of ``parameters`` numbers of ``entry`` bytes. Raises: TypeError, ValueError."""
-    return arguments.integer("parameters", parameters, 1) * arguments.integer("entry", entry, 1)
+    """Bytes of a model of ``parameters`` numbers of ``entry`` bytes."""
+    return parameters * entry
 
 
 def representation_bytes(images: int, width: int, entry: int = 4) -> int:
-    """Bytes of one client's A [images, width]. Raises: TypeError, ValueError."""
-    return arguments.integer("images", images, 1) * weight_bytes(arguments.integer("width", width, 1), entry)
+    """Bytes of one client's A [images, width]."""
+    return images * weight_bytes(width, entry)
 
 
 def gram_bytes(images: int, entry: int = 4, triangle: bool = False) -> int:
-    """Bytes of a kernel [images, images]; ``triangle``: of its diagonal and above. Raises: TypeError, ValueError."""
-    images, entry = arguments.integer("images", images, 1), arguments.integer("entry", entry, 1)
-    return entry * (images * (images + 1) // 2 if arguments.flag("triangle", triangle) else images**2)
+    """Bytes of a kernel [images, images]; ``triangle``: of its diagonal and above."""
+    return entry * (images * (images + 1) // 2 if triangle else images**2)
 
 
 def alignment_set_bytes(images: int, shape: Sequence[int], entry: int = 1) -> int:
-    """Bytes of the images themselves; ``shape`` of one image, [C, H, W]. Raises: TypeError, ValueError."""
-    if not isinstance(shape, (tuple, list)) or not shape:
-        raise arguments.wrong(TypeError, "shape", shape, "the whole numbers C, H, W of an image")
-    pixels = prod(arguments.integer("shape", n, 1) for n in shape)
+    """Bytes of the images themselves; ``shape`` of one image, [C, H, W]."""
+    pixels = prod(shape)
     return representation_bytes(images, pixels, entry)
 
 
 def byte_table(images: int = ALIGNMENT_IMAGES, widths: Sequence[int] = (128, 512, 2048), shape=(3, 32, 32)) -> str:
-    """What one client's message takes in MB (10^6 bytes), by what is sent, in single precision, as text.
-
-    Raises: TypeError, ValueError.
-    """
-    if not isinstance(widths, (tuple, list)):
-        raise arguments.wrong(TypeError, "widths", widths, "a sequence of whole numbers")
+    """What one client's message takes in MB (10^6 bytes), by what is sent, in single precision, as text."""
     rows = [(f"representations, {images} x {d}", representation_bytes(images, d)) for d in widths]
     rows += [
         (f"kernel, {images} x {images}", gram_bytes(images)),
@@ -157,9 +148,8 @@ def beside_table(disjoint: Mapping[str, Value], iid: Mapping[str, Value], data: 
     """Tables 1 and 2 beside ours, with ranks among the federated methods without labels, as text.
 
     ``disjoint``, ``iid``: ours, method -> (mean, deviation) of a share in [0, 1]; shown in per cent. Methods that the
-    paper does not have (controls) follow below, without rank. Raises: TypeError, ValueError.
+    paper does not have (controls) follow below, without rank.
     """
-    arguments.one_of("data", data, CLASSES)
     columns: dict[str, dict[str, Value]] = {
         f"{data} disjoint": {name: row[data] for name, row in TABLE_1.items()},
         f"{data} i.i.d.": {name: row[data] for name, row in TABLE_2.items() if data in row},
@@ -182,13 +172,13 @@ def published_table() -> str:
 def scale_table(ours: Mapping[str, Mapping[int, Value]]) -> str:
     """Table 3 beside ours, as text.
 
-    ``ours``: method -> number of clients -> (mean, deviation) of a share in [0, 1]. Raises: TypeError, ValueError.
+    ``ours``: method -> number of clients -> (mean, deviation) of a share in [0, 1].
     """
     columns: dict[str, dict[str, Value]] = {
         f"paper, {n} ({m})": {name: row[n] for name, row in TABLE_3.items()} for n, m in SCALES.items()
     }
-    measured = {name: _mapping("ours", row) for name, row in _mapping("ours", ours).items()}
-    for n in sorted({arguments.integer("ours", n, 1) for row in measured.values() for n in row}):
+    measured = ours
+    for n in sorted({n for row in measured.values() for n in row}):
         columns[f"ours, {n}"] = _per_cent("ours", {name: row[n] for name, row in measured.items() if n in row})
     return _beside(columns, "per cent (rank)")
 
@@ -199,20 +189,17 @@ def architecture_table(
     """Table 4 beside ours, as text: local SSL, Hetero-SSFL and the gain in points; untrained where it is known.
 
     ``alone``, ``together``, ``untrained``: ours, architecture -> mean share in [0, 1] of its clients.
-    Raises: TypeError, ValueError.
     """
     first, second = (
-        {name: 100 * arguments.real(word, value, 0.0, 1.0) for name, value in _mapping(word, given).items()}
+        {name: 100 * value for name, value in given.items()}
         for word, given in (("alone", alone), ("together", together))
     )
-    if set(first) != set(second):
-        raise arguments.wrong(ValueError, "together", together, f"the architectures of alone, {', '.join(first)}")
     rows = {f"paper, {name}": pair for name, pair in TABLE_4.items()}
     rows |= {f"ours, {name}": (value, second[name]) for name, value in first.items()}
     lines = [f"{'per cent':24}{'local SSL':>12}{'Hetero-SSFL':>13}{'gain':>8}{'untrained':>12}"]
     for name, (a, b) in rows.items():
-        drawn = _mapping("untrained", untrained or {}).get(name.removeprefix("ours, "))
-        last = "-" if drawn is None else f"{100 * arguments.real('untrained', drawn, 0.0, 1.0):.1f}"
+        drawn = untrained or {}.get(name.removeprefix("ours, "))
+        last = "-" if drawn is None else f"{100 * drawn:.1f}"
         lines.append(f"{name:24}{a:12.1f}{b:13.1f}{b - a:+8.1f}{last:>12}")
     return "\n".join(lines)
 
@@ -234,17 +221,9 @@ def _beside(columns: Mapping[str, Mapping[str, Value]], corner: str, width: int 
     return "\n".join(lines)
 
 
-def _mapping(name: str, value: object) -> Mapping:
-    if not isinstance(value, Mapping) or not all(isinstance(key, (str, int)) for key in value):
-        raise arguments.wrong(TypeError, name, value, "a mapping from methods to values")
-    return value
-
-
 def _per_cent(name: str, given: object) -> dict[str, Value]:
     """(mean, deviation) of shares by method, checked, in per cent."""
     found = {}
-    for method, pair in _mapping(name, given).items():
-        if not isinstance(method, str) or not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise arguments.wrong(TypeError, name, pair, f"mean and deviation of {method}")
-        found[method] = (100 * arguments.real(name, pair[0], 0.0, 1.0), 100 * arguments.real(name, pair[1], 0.0))
+    for method, pair in given.items():
+        found[method] = (100 * pair[0], 100 * pair[1])
     return found

@@ -13,7 +13,6 @@ from typing import Any
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.lab.chapter02_paper import NAMES
 from fedbook.lab.panels import panels, plain_log
 from fedbook.lab.results import curve
@@ -73,12 +72,10 @@ def draw_methods(axes: Any, *tables: Table, metrics: Sequence[str] = ("probe_few
                  methods: Sequence[str] | None = None, **fixed: Any) -> str:  # fmt: skip
     """Every method's mean with its interval, beside the same encoders untrained (open) and raw pixels (a line).
 
-    Shapes: ``axes`` one for each metric. Raises: TypeError, ValueError.
+    Shapes: ``axes`` one for each metric.
     """
     spots, cells = panels(axes, len(metrics)), cells_of(*tables, **fixed)
     rows, told = [m for m in some(cells, methods) if m not in CONTROLS], []
-    if not rows:
-        raise arguments.wrong(ValueError, "table", list(cells), "a method that trains")
     for ax, metric in zip(spots, metrics, strict=True):
         parts = []
         for place, method in enumerate(rows):
@@ -109,7 +106,7 @@ def draw_rounds(axes: Any, *tables: Table, methods: Sequence[str] | None = None,
                 **fixed: Any) -> str:  # fmt: skip
     """Metrics by round: mean over seeds, band of one deviation; controls as horizontal lines.
 
-    ``methods``: which to draw (None: all). Shapes: ``axes`` one for each metric. Raises: TypeError, ValueError.
+    ``methods``: which to draw (None: all). Shapes: ``axes`` one for each metric.
     """
     return OURS.draw_rounds(axes, *tables, methods=methods, metrics=metrics, **fixed)
 
@@ -122,7 +119,7 @@ def has(cell: Cell, metric: str) -> bool:
 def untrained(cells: Mapping[str, Cell], metric: str = "probe_few") -> dict[str, Tensor]:
     """The metric [S] of the encoders as they were drawn, by seed: those of different clients, and the one of all.
 
-    ``cells``: method -> cell; one cell of each kind says it. Raises: ValueError (runs without numbers).
+    ``cells``: method -> cell; one cell of each kind says it.
     """
     found: dict[str, Tensor] = {}
     for method, cell in cells.items():
@@ -136,19 +133,14 @@ def untrained(cells: Mapping[str, Cell], metric: str = "probe_few") -> dict[str,
 
 
 def bytes_up(table: Table, cell: Cell) -> float:
-    """Mean bytes of one client's upload; Hetero-SSFL's clients also send one each before the first round.
-
-    Raises: TypeError, ValueError.
-    """
+    """Mean bytes of one client's upload; Hetero-SSFL's clients also send one each before the first round."""
     clients, cohort = setting(table, cell, "clients"), setting(table, cell, "cohort")
     count = cell["runs"][0]["rounds"] * (cohort or clients) + (clients if cell["method"] == "hetero-ssfl" else 0)
     return sum(run["bytes_up"] for run in cell["runs"]) / len(cell["runs"]) / count
 
 
 def bytes_so_far(cell: Cell) -> tuple[Tensor, Tensor]:
-    """Judged rounds [E] and mean bytes [E] that crossed until then, both ways, with the set-up. Raises: ValueError."""
-    if "bytes" not in cell["curve"]:
-        raise arguments.wrong(ValueError, "metric", "bytes", "one of " + ", ".join(cell["curve"]))
+    """Judged rounds [E] and mean bytes [E] that crossed until then, both ways, with the set-up."""
     t, crossed = curve(cell, "bytes")
     whole = sum(run["bytes_up"] + run["bytes_down"] for run in cell["runs"]) / len(cell["runs"])
     crossed = crossed.mean(0)
@@ -158,8 +150,6 @@ def bytes_so_far(cell: Cell) -> tuple[Tensor, Tensor]:
 def draw_sent(ax: Axes, *tables: Table, metric: str = "probe_few", methods: Sequence[str] | None = None,
               **fixed: Any) -> str:  # fmt: skip
     """A metric against all bytes sent so far, both ways, on a logarithmic axis; who sends nothing in a round is a line.
-
-    Raises: TypeError, ValueError.
     """
     cells, parts = some(cells_of(*tables, **fixed), methods), []
     for method, cell in cells.items():
@@ -190,17 +180,11 @@ def draw_sent(ax: Axes, *tables: Table, metric: str = "probe_few", methods: Sequ
 
 
 def by_setting(name: str, *tables: Table, **fixed: Any) -> dict[str, dict[Any, Cell]]:
-    """Method -> value of the setting ``name`` -> cell, values rising (words in the order of the tables).
-
-    Raises: TypeError, ValueError (none; two cells for one value: another setting needs one).
-    """
+    """Method -> value of the setting ``name`` -> cell, values rising (words in the order of the tables)."""
     found: dict[str, dict[Any, Cell]] = {}
     for table, cell in chosen(tables, **fixed):
-        own = found.setdefault(arguments.one_of("method", cell["method"], METHODS), {})
+        own = found.setdefault(cell["method"], {})
         value = setting(table, cell, name)
-        if value in own:
-            loose = sorted((set(cell["varied"]) | set(own[value]["varied"])) - {name} - set(fixed))
-            raise arguments.wrong(ValueError, "fixed", fixed, f"a value for {', '.join(loose) or 'method'} as well")
         own[value] = cell
     words = any(isinstance(value, str) for own in found.values() for value in own)
     return {m: found[m] if words else dict(sorted(found[m].items())) for m in METHODS if m in found}
@@ -210,9 +194,9 @@ def draw_setting(axes: Any, name: str, *tables: Table, metrics: Sequence[str] = 
                  **fixed: Any) -> str:  # fmt: skip
     """Metrics against the values of one setting, evenly spaced, one series a method; open: their encoders untrained.
 
-    ``line``: values are joined. Shapes: ``axes`` one for each metric. Raises: TypeError, ValueError.
+    ``line``: values are joined. Shapes: ``axes`` one for each metric.
     """
-    spots, found, line = panels(axes, len(metrics)), by_setting(name, *tables, **fixed), arguments.flag("line", line)
+    spots, found = panels(axes, len(metrics)), by_setting(name, *tables, **fixed)
     values, told = list(dict.fromkeys(value for own in found.values() for value in own)), []
     if not isinstance(values[0], str):
         values.sort()
@@ -252,15 +236,12 @@ def draw_setting(axes: Any, name: str, *tables: Table, metrics: Sequence[str] = 
 
 def draw_mu(axes: Any, *tables: Table, metrics: Sequence[str] = ("probe_few", "self_loss", "alignment_test"),
             **fixed: Any) -> str:  # fmt: skip
-    """What the weight of alignment does to accuracy, own loss and alignment. Shapes: ``axes`` one for each metric.
-
-    Raises: TypeError, ValueError.
-    """
+    """What the weight of alignment does to accuracy, own loss and alignment. Shapes: ``axes`` one for each metric."""
     return draw_setting(axes, "mu", *tables, metrics=metrics, **fixed)
 
 
 def draw_epochs(ax: Axes, *tables: Table, metric: str = "probe_few", **fixed: Any) -> str:
-    """A metric against local epochs, one line a method. Raises: TypeError, ValueError."""
+    """A metric against local epochs, one line a method."""
     return draw_setting(ax, "local_epochs", *tables, metrics=(metric,), **fixed)
 
 
@@ -268,10 +249,9 @@ def draw_alignment_set(axes: Any, *tables: Table, metric: str = "probe_few", sou
                        size: int = 300, **fixed: Any) -> str:  # fmt: skip
     """A metric against the size L of the alignment set (of ``source``) and against its source (at L = ``size``).
 
-    Shapes: ``axes`` two of them. Raises: TypeError, ValueError.
+    Shapes: ``axes`` two of them.
     """
     left, right = panels(axes, 2)
-    size = arguments.integer("size", size, 2)
     by_size = draw_setting(left, "alignment_samples", *tables, metrics=(metric,), alignment_source=source, **fixed)
     by_source = draw_setting(right, "alignment_source", *tables, metrics=(metric,), line=False,
                              alignment_samples=size, **fixed)  # fmt: skip

@@ -10,7 +10,6 @@ from typing import Any
 
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.lab.chapter02_pairs import OWN, mixtures, variants
 from fedbook.lab.chapter02_paper import NAMES, Value, architecture_table, beside_table, scale_table
 from fedbook.lab.chapter02_stored import (
@@ -35,7 +34,7 @@ from fedbook.lab.stored_tables import cell_text, columns, differences_text, tuni
 def methods_table(*tables: Table, **fixed: Any) -> str:
     """Every method as text: mean ± deviation over seeds, the step size that was tuned, what is sent.
 
-    Accuracies in per cent; -: the method has no such number. Raises: TypeError, ValueError.
+    Accuracies in per cent; -: the method has no such number.
     """
     metrics = ("probe_few", "knn", "probe", "own_classes", "alignment_test", "self_loss", "rank")
     rows = [["mean ± deviation", *metrics, "untrained", "lr", "bytes up", "MB in all"]]
@@ -65,13 +64,13 @@ def methods_table(*tables: Table, **fixed: Any) -> str:
 def differences_table(
     *tables: Table, metrics: Sequence[str] = ("probe_few", "knn"), base: str = BASE, **fixed: Any
 ) -> str:
-    """Every method minus ``base`` as text; "*" where 0 is not in the interval. Raises: TypeError, ValueError."""
+    """Every method minus ``base`` as text; "*" where 0 is not in the interval."""
     found = {metric: OURS.differences(*tables, metric=metric, base=base, **fixed) for metric in metrics}
     return differences_text(OURS, found, f"minus {NAMED[base]}")
 
 
 def variants_table(*tables: Table, metrics: Sequence[str] = ("probe_few", "alignment_test")) -> str:
-    """Every variant minus Hetero-SSFL at its defaults as text; "*" as above. Raises: TypeError, ValueError."""
+    """Every variant minus Hetero-SSFL at its defaults as text; "*" as above."""
     found = {metric: _plain(variants(*tables, metric=metric)) for metric in metrics}
     return differences_text(OURS, found, "minus the default")
 
@@ -81,10 +80,7 @@ def _plain(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def tuning_table(*tables: Table, **fixed: Any) -> str:
-    """What each cell chose from its grid, the mean metric of every trial, and choices at the edge, as text.
-
-    Raises: TypeError, ValueError (nothing was tuned).
-    """
+    """What each cell chose from its grid, the mean metric of every trial, and choices at the edge, as text."""
     return tuning_text(OURS, tables, fixed)
 
 
@@ -94,7 +90,7 @@ SHORT = {"local-ssl-plus-rad": "local SSL + set", "alignment-pass-only": "pass o
 
 
 def disjoint_and_iid_table(disjoint: Table, iid: Table, data: str = "CIFAR-10", metric: str = "probe_few") -> str:
-    """Tables 1 and 2 beside ours. Raises: TypeError, ValueError."""
+    """Tables 1 and 2 beside ours."""
     ours = []
     for table in (disjoint, iid):
         drawn = untrained(cells_of(table), metric)
@@ -104,7 +100,7 @@ def disjoint_and_iid_table(disjoint: Table, iid: Table, data: str = "CIFAR-10", 
 
 
 def clients_table(*tables: Table, metric: str = "probe_few", **fixed: Any) -> str:
-    """Table 3 beside ours: by the number of clients. Raises: TypeError, ValueError."""
+    """Table 3 beside ours: by the number of clients."""
     ours: dict[str, dict[int, Value]] = {}
     below: dict[str, dict[int, Value]] = {}
     for method, cells in by_setting("clients", *tables, **fixed).items():
@@ -118,9 +114,9 @@ def clients_table(*tables: Table, metric: str = "probe_few", **fixed: Any) -> st
 
 
 def mixture_table(*tables: Table, architectures: str, metric: str = "probe_few", **fixed: Any) -> str:
-    """Table 4 beside ours, for clients of ``architectures``. Raises: TypeError, ValueError (no such mixture)."""
+    """Table 4 beside ours, for clients of ``architectures``."""
     found = mixtures(*tables, metric=metric, **fixed)
-    whole = arguments.one_of("architectures", architectures, {whole for whole, _ in found})
+    whole = architectures
     own = {word: values for (mixture, word), values in found.items() if mixture == whole}
     alone, together = (
         {word: float(values[method].mean()) for word, values in own.items() if method in values}

@@ -14,13 +14,11 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.lab.chapter03_descent import noise_floor
-from fedbook.lab.panels import plain_log, several
+from fedbook.lab.panels import plain_log
 from fedbook.lab.results import curve
 from fedbook.lab.style import band, series
 from fedbook.papers.prirfed import METHODS
-from fedbook.papers.prirfed.losses import Eigenvector
 from fedbook.papers.prirfed.problem import ManifoldProblem
 
 Table = Mapping[str, Any]
@@ -60,16 +58,11 @@ class Row(NamedTuple):
 
 
 def last_rows(table: Table, metric: str | None = None, **fixed: Any) -> list[Row]:
-    """Every chosen cell at its last round, in the order of the table, methods without noise last.
-
-    Raises: TypeError, ValueError (no such cell, metric or setting).
-    """
+    """Every chosen cell at its last round, in the order of the table, methods without noise last."""
     rows = []
     for cell in _cells(table, fixed):
         runs = cell["runs"]
         found = [run["metrics"].get(metric or table["metric"], "?") for run in runs]
-        if "?" in found:
-            raise arguments.wrong(ValueError, "metric", metric, "one of " + ", ".join(runs[0]["metrics"]))
         spent = [run["epsilon"] for run in runs]
         rows.append(
             Row(
@@ -82,15 +75,10 @@ def last_rows(table: Table, metric: str | None = None, **fixed: Any) -> list[Row
 
 
 def last_table(*tables: Table, metric: str | None = None, **fixed: Any) -> str:
-    """Mean ± standard deviation over seeds at the last round, and what a call and a run cost a record, as text.
-
-    Raises: TypeError, ValueError.
-    """
+    """Mean ± standard deviation over seeds at the last round, and what a call and a run cost a record, as text."""
     rows: dict[str, Row] = {}
     for row in (row for table in tables for row in last_rows(table, metric, **fixed)):
         rows.setdefault(f"{row.method} {row.varied}", row)  # a method without noise comes once
-    if not rows:
-        raise arguments.wrong(TypeError, "table", tables, "at least one comparison")
     names = list(dict.fromkeys(name for row in rows.values() for name in row.varied))
     word = metric or tables[0]["metric"]
     lines = [["method", *names, word, "epsilon of a call", "of the run", "delta"]]
@@ -119,7 +107,7 @@ def curves_of(table: Table, metric: str | None = None, **fixed: Any) -> Curves:
     """Label -> (rounds [E], values [S, E]) of every chosen cell; the label says method and settings where they differ.
 
     A method without noise comes once for all settings of the noise. The cost is computed from the excess risk where
-    only that was kept. Raises: TypeError, ValueError (no such cell or metric, a run that was never judged).
+    only that was kept.
     """
     cells, found, metric = _cells(table, fixed), {}, metric or table["metric"]
     alone = len({cell["method"] for cell in cells}) == 1
@@ -128,25 +116,16 @@ def curves_of(table: Table, metric: str | None = None, **fixed: Any) -> Curves:
         words = [_words(name, cell["varied"][name]) for name in loose]
         label = ", ".join(words if alone and words else [cell["method"], *words])
         kept = "excess_risk" if metric == "cost" and metric not in cell["curve"] else metric
-        if kept not in cell["curve"]:
-            raise arguments.wrong(ValueError, "metric", metric, f"one of {', '.join(cell['curve'])}; cost")
         t, values = curve(cell, kept)
-        if not len(t):
-            raise arguments.wrong(ValueError, "table", label, "runs of at least one round")
         found.setdefault(label, (t, values if kept == metric else values + true_value(table)))
     return found
 
 
 def true_value(table: Table) -> float:
-    """f(x*), the smallest cost over all records: what the cost exceeds by the excess risk.
-
-    Raises: TypeError, ValueError (all runs diverged).
-    """
-    for cell in _cells(table, {}):
-        for metrics in (run["metrics"] for run in cell["runs"]):
-            if None not in (metrics.get("cost"), metrics.get("excess_risk")):
-                return metrics["cost"] - metrics["excess_risk"]
-    raise arguments.wrong(ValueError, "table", table.get("problem"), "a run that did not diverge")
+    """f(x*), the smallest cost over all records: what the cost exceeds by the excess risk."""
+    judged = (run["metrics"] for cell in table["cells"] for run in cell["runs"])
+    one = next(m for m in judged if None not in (m.get("cost"), m.get("excess_risk")))
+    return one["cost"] - one["excess_risk"]
 
 
 def floor_of(
@@ -155,13 +134,10 @@ def floor_of(
     """The metric's mean over the last share ``tail`` of the judged rounds, for every value of a setting that varies.
 
     ``against``: a varied setting, or "records": N_i. Shapes: x [n] in rising order, values [n, S].
-    Raises: TypeError, ValueError (further settings or methods that vary and are not fixed).
     """
-    tail, found = arguments.real("tail", tail, above=0.0, maximum=1.0), {}
+    found = {}
     for cell in _cells(table, fixed):
         x = float(_setting(table, cell, against))
-        if x in found:
-            raise arguments.wrong(ValueError, "fixed", fixed, f"settings that leave one cell for {against} = {x:g}")
         _, values = curve(cell, metric)
         found[x] = values[:, -max(1, round(tail * values.shape[1])) :].mean(1)
     return torch.tensor(sorted(found), dtype=torch.float64), torch.stack([found[x] for x in sorted(found)])
@@ -171,14 +147,11 @@ def eigenvector_floor(problem: ManifoldProblem, lr: float, sigma: float, per_rou
     """Where noise and pull balance near the leading eigenvector: alpha (sigma^2 / s) / 2 sum_k 1 / (2 - alpha h_k).
 
     h_k = 2 (lambda_1 - lambda_k): the curvatures of the pooled risk at its minimum. For agents of equal size whose
-    records are alike; every local step brings its noise, so K does not matter. Raises: TypeError, ValueError.
+    records are alike; every local step brings its noise, so K does not matter.
     """
-    if not isinstance(problem, ManifoldProblem) or not isinstance(problem.loss, Eigenvector):
-        raise arguments.wrong(TypeError, "problem", problem, "a leading-eigenvector problem")
     z = problem.samples["z"]
     values = torch.linalg.eigvalsh(z.mT @ z / len(z)).cpu()
-    per_round = arguments.integer("per_round", per_round, 1)
-    return noise_floor(lr, 2 * (values[-1] - values[:-1]), arguments.real("sigma", sigma, 0.0) ** 2 / per_round)
+    return noise_floor(lr, 2 * (values[-1] - values[:-1]), sigma ** 2 / per_round)
 
 
 # --- figures
@@ -188,15 +161,12 @@ def draw_runs(ax: Axes, curves: Curves, metric: str = "excess_risk", best: float
     """A metric by round: the mean over seeds, and a band from the lowest to the highest seed.
 
     On a logarithmic axis where everything is positive. ``best``: the true value, a dotted line. Seeds that diverged
-    are left out and told. Shapes: label -> (rounds [E], values [S, E]). Raises: TypeError, ValueError.
+    are left out and told. Shapes: label -> (rounds [E], values [S, E]).
     """
-    arguments.one_of("metric", metric, METRICS)
-    parts, lowest = [], math.inf if best is None else arguments.real("best", best)
-    for i, (label, pair) in enumerate(several("curves", curves).items()):
-        if not isinstance(pair, tuple) or len(pair) != 2:
-            raise arguments.wrong(TypeError, f"curves[{label!r}]", pair, "(rounds [E], values [S, E])")
-        t = arguments.tensor(f"rounds of {label!r}", pair[0], ndim=1)
-        values = arguments.tensor(f"values of {label!r}", pair[1], shape=(None, len(t)), kind="float", finite=False)
+    parts, lowest = [], math.inf if best is None else best
+    for i, (label, pair) in enumerate(curves.items()):
+        t = pair[0]
+        values = pair[1]
         whole = values[values.isfinite().all(1)]
         lost = f", {len(values) - len(whole)} of {len(values)} diverged" if len(whole) < len(values) else ""
         if not len(whole) or not len(t):
@@ -207,8 +177,6 @@ def draw_runs(ax: Axes, curves: Curves, metric: str = "excess_risk", best: float
         lowest = min(lowest, float(low.min()))
         spread = f" ({float(low[-1]):.3g} to {float(high[-1]):.3g})" if len(whole) > 1 else ""
         parts.append(f"{label} {float(mean[-1]):.3g}{spread}{lost}")
-    if not ax.lines:
-        raise arguments.wrong(ValueError, "curves", parts, "a run that did not diverge")
     if best is not None:
         ax.axhline(best, color="black", linewidth=1.4, linestyle=":", label="true value")
         parts.append(f"true value {best:.4g}")
@@ -228,7 +196,6 @@ def draw_floor(
     """Measured excess risk at the end against a setting, every seed a dot, and predicted noise floors as lines.
 
     Shapes: label -> (x [n], values [n, S]), as :func:`floor_of` gives them; label -> (x [m], y [m]).
-    Raises: TypeError, ValueError (not positive).
     """
     names = {
         "epsilon_call": r"$\varepsilon$ of one call",
@@ -236,11 +203,7 @@ def draw_floor(
         "records": "records of an agent $N_i$",
     }
     parts = []
-    for i, (label, (x, values)) in enumerate(several("measured", measured).items()):
-        x = arguments.tensor(f"x of {label!r}", x, ndim=1, kind="float")
-        arguments.tensor(f"values of {label!r}", values, shape=(len(x), None), kind="float")
-        if not len(x) or float(x.min()) <= 0 or float(values.min()) <= 0:
-            raise arguments.wrong(ValueError, f"measured[{label!r}]", values, "positive numbers")
+    for i, (label, (x, values)) in enumerate(measured.items()):
         look, mean = series(i) | {"linestyle": ""}, values.mean(1)
         ax.plot(x.repeat_interleave(values.shape[1]), values.flatten(), alpha=0.3, **(look | {"markersize": 3}))
         ax.plot(x, mean, label=label, **(look | {"markersize": 7.5}))
@@ -268,14 +231,10 @@ def mean_text(values: Tensor) -> str:
 
 
 def _cells(table: Any, fixed: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    if not isinstance(table, Mapping) or "cells" not in table:
-        raise arguments.wrong(TypeError, "table", table, "a comparison: what compare() or stored() returns")
     found = [
         cell for cell in table["cells"]
         if all(_is(_setting(table, cell, name), value) for name, value in fixed.items() if _matters(name, cell))
     ]  # fmt: skip
-    if not found:
-        raise arguments.wrong(ValueError, "fixed", dict(fixed), "a method and settings that have a cell in the table")
     return sorted(found, key=lambda cell: not METHODS[cell["method"]].private)
 
 
@@ -291,8 +250,6 @@ def _varied(cell: Mapping[str, Any]) -> dict[str, Any]:
 def _setting(table: Table, cell: Mapping[str, Any], name: str) -> Any:
     known = {**table["settings"], **cell["tuned"], **cell["varied"], "method": cell["method"]}
     known["records"] = (known["samples"] or RECORDS.get(table["problem"], 0)) / known["agents"]
-    if name not in known:
-        raise arguments.wrong(ValueError, "setting", name, "one of " + ", ".join(known))
     return known[name]
 
 

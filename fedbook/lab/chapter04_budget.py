@@ -11,7 +11,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 
-from fedbook import arguments
 from fedbook.lab.chapter04_renyi import replaced_rdp
 from fedbook.lab.style import series
 from fedbook.privacy.gaussian import rdp_to_epsilon
@@ -48,12 +47,10 @@ def theorem2_epsilon(noise_multiplier: float, rate: float, rounds: int, delta: f
 
     With c = 7 r^2 T / sigma^2 and L = log(1/delta) it solves epsilon^2 = c (epsilon + 2 L); the order is 1 + 2 L /
     epsilon. Where ``holds`` is False it promises nothing: the condition of
-    (24) fails, or epsilon is 2 L and more. Raises: TypeError, ValueError. Source: DP2-FedSAM, Theorem 2.
+    (24) fails, or epsilon is 2 L and more. Source: DP2-FedSAM, Theorem 2.
     """
-    sigma = arguments.real("noise_multiplier", noise_multiplier, above=0.0)
-    rate = arguments.real("rate", rate, above=0.0, maximum=1.0)
-    rounds = arguments.integer("rounds", rounds, 1)
-    log_inverse = -math.log(arguments.real("delta", delta, above=0.0, below=1.0))
+    sigma = noise_multiplier
+    log_inverse = -math.log(delta)
     c = 7 * (rate / sigma) ** 2 * rounds
     epsilon = 0.5 * (c + math.sqrt(c * c + 8 * c * log_inverse))
     order = 1 + 2 * log_inverse / epsilon
@@ -66,10 +63,7 @@ def theorem2_epsilon(noise_multiplier: float, rate: float, rounds: int, delta: f
 def draw_budget(
     ax: Axes, noise_multiplier: float, rate: float = RATE, rounds: int = ROUNDS, delta: float = 1e-3
 ) -> str:
-    """Epsilon against round by five accounts of the same noise; Theorem 2's is dashed where its condition fails.
-
-    Raises: TypeError, ValueError.
-    """
+    """Epsilon against round by five accounts of the same noise; Theorem 2's is dashed where its condition fails."""
     counts, z = _counts(rounds, 24), noise_multiplier
     few = counts[:: -max(1, len(counts) // 8)][::-1]  # the loss distribution takes a tenth of a second each
     told = [_plot(ax, 0, "none", counts, [_exact(z, rate, t, delta) for t in counts])]
@@ -84,11 +78,8 @@ def draw_budget(
 
 
 def draw_budget_live(ax: Axes, *, noise_multiplier: float, rate: float, rounds: int, delta_exponent: int) -> str:
-    """Epsilon against round for these settings, delta = 10^``delta_exponent``; the tight figure at the end only.
-
-    Raises: TypeError, ValueError.
-    """
-    delta, z = 10.0 ** arguments.integer("delta_exponent", delta_exponent, -12, -1), noise_multiplier
+    """Epsilon against round for these settings, delta = 10^``delta_exponent``; the tight figure at the end only."""
+    delta, z = 10.0 ** delta_exponent, noise_multiplier
     counts = _counts(rounds, 10)
     told = [_plot(ax, 0, "none", counts, [_exact(z, rate, t, delta) for t in counts])]
     told.append(_plot_theorem2(ax, 1, z, rate, counts, delta))
@@ -99,7 +90,6 @@ def draw_budget_live(ax: Axes, *, noise_multiplier: float, rate: float, rounds: 
 
 
 def _counts(rounds: int, points: int) -> list[int]:
-    rounds = arguments.integer("rounds", rounds, 1)
     return sorted({round(v) for v in np.geomspace(1, rounds, points)})
 
 

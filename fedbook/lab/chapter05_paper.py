@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fedbook import arguments
 from fedbook.papers.cvfl.accounts import GB, MB, TimeModel, bits_per_round
 
 Value = tuple[float, float]  # mean and deviation
@@ -99,19 +98,16 @@ TABLE_D1: dict[tuple[str, int], dict[int, Value]] = {
 
 
 def epoch_cost(problem: str, bits: float, account: str = "paper") -> float:
-    """MB (GB for CIFAR-10) of one epoch by an account of ``bits_per_round``. Raises: TypeError, ValueError."""
-    one = SETTINGS[arguments.one_of("problem", problem, SETTINGS)]
+    """MB (GB for CIFAR-10) of one epoch by an account of ``bits_per_round``."""
+    one = SETTINGS[problem]
     crossed = bits_per_round(account, one.batch_size, [one.width] * PARTIES, one.server_size, bits)
     return one.rounds_per_epoch * sum(crossed) / 8 / one.unit
 
 
 def epochs_decoded(problem: str, account: str = "paper") -> dict[tuple[str, int], Value | None]:
-    """Mean and deviation of the epochs to the target by compressor and bits, from the printed costs.
-
-    Raises: TypeError, ValueError.
-    """
+    """Mean and deviation of the epochs to the target by compressor and bits, from the printed costs."""
     found: dict[tuple[str, int], Value | None] = {}
-    for row in TABLES[arguments.one_of("problem", problem, TABLES)]:
+    for row in TABLES[problem]:
         one = epoch_cost(problem, row.bits, account)
         found[row.compressor, row.bits] = None if row.cost is None else (row.cost[0] / one, row.cost[1] / one)
     return found
@@ -140,8 +136,6 @@ def rounds_of_table_5() -> dict[int, tuple[float, int]]:
     for q in (1, 10, 25):
         means, deviations = (_between(q, place) for place in (0, 1))
         runs = possible_runs(means, deviations)
-        if len(runs) != 1:
-            raise ValueError(f"TABLE_5: Q = {q} fits {runs} runs; allowed is one number")
         found[q] = (per_epoch * round(runs[0] * (means[0] + means[1]) / 2) / runs[0], runs[0])
     return found
 

@@ -16,7 +16,6 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.lab.panels import panels, plain_log
 from fedbook.lab.results import curve
 from fedbook.lab.style import band, series
@@ -44,53 +43,35 @@ CONTROLS = {
 
 
 def setting(table: Table, cell: Cell, name: str) -> Any:
-    """The value of a setting in a cell. Raises: ValueError (there is none of that name)."""
+    """The value of a setting in a cell."""
     known = {**table["settings"], **cell["tuned"], **cell["varied"], "method": cell["method"]}
-    if name not in known:
-        raise arguments.wrong(ValueError, "setting", name, "one of " + ", ".join(known))
     return known[name]
 
 
 def cells_of(table: Table, **fixed: Any) -> dict[Key, Cell]:
-    """The chosen cells by compressor and bits, none first, then by bits.
-
-    Raises: TypeError, ValueError (no such cell, or cells that differ in a setting that is not fixed).
-    """
+    """The chosen cells by compressor and bits, none first, then by bits."""
     found: dict[Key, Cell] = {}
-    others: dict[Key, dict[str, Any]] = {}
     for cell in chosen(table, **fixed):
         name, bits = (setting(table, cell, word) for word in ("compressor", "bits"))
         key = ("none", EXACT) if "none" in (name, cell["method"]) or bits == EXACT else (name, bits)
-        other = {k: v for k, v in cell["varied"].items() if k not in ("compressor", "bits")} | {"m": cell["method"]}
-        if others.setdefault(key, other) != other:
-            loose = sorted({k for o in (other, others[key]) for k in o if other.get(k) != others[key].get(k)} - {"m"})
-            raise arguments.wrong(ValueError, "fixed", fixed, f"a value for {', '.join(loose) or 'method'} as well")
         found.setdefault(key, cell)
     return dict(sorted(found.items(), key=lambda item: (item[0][0] != "none", item[0][1], _place(item[0][0]))))
 
 
 def chosen(table: Table, **fixed: Any) -> list[Cell]:
-    """The cells whose settings (or ``method``) have the values of ``fixed``. Raises: TypeError, ValueError (none)."""
-    if not isinstance(table, Mapping) or "cells" not in table:
-        raise arguments.wrong(TypeError, "table", table, "a comparison: what compare() or stored() returns")
+    """The cells whose settings (or ``method``) have the values of ``fixed``."""
     found = [c for c in table["cells"] if all(setting(table, c, name) == value for name, value in fixed.items())]
-    if not found:
-        raise arguments.wrong(ValueError, "fixed", fixed, "a method and settings that have a cell in the table")
     return found
 
 
 def _place(name: str) -> int:
-    return COMPRESSORS.index(arguments.one_of("compressor", name, COMPRESSORS))
+    return COMPRESSORS.index(name)
 
 
 def curve_of(table: Table, cell: Cell, metric: str | None = None) -> tuple[Tensor, Tensor]:
-    """Rounds [E] and the metric (default: the table's) [S, E] of one cell. Raises: ValueError (no such metric)."""
+    """Rounds [E] and the metric (default: the table's) [S, E] of one cell."""
     metric = metric or table["metric"]
-    if metric not in cell["curve"]:
-        raise arguments.wrong(ValueError, "metric", metric, f"one of {', '.join(set(cell['curve']) - {'round'})}")
     t, values = curve(cell, metric)
-    if not len(t):
-        raise arguments.wrong(ValueError, "table", cell["varied"], "runs that were judged")
     return t, values
 
 
@@ -117,13 +98,9 @@ class Best(NamedTuple):
 
 def best_of_mean(table: Table, cell: Cell, metric: str | None = None) -> Best:
     """The maximum over evaluations of the curve averaged over seeds, as the paper has it. Diverged seeds are left out.
-
-    Raises: ValueError (all diverged).
     """
     t, values = curve_of(table, cell, metric)
     values = values[values.isfinite().all(1)]
-    if not len(values):
-        raise arguments.wrong(ValueError, "table", cell["varied"], "a run that did not diverge")
     at = int(values.mean(0).argmax())
     return Best(float(values[:, at].mean()), float(values[:, at].std()) if len(values) > 1 else None, int(t[at]))
 
@@ -136,9 +113,8 @@ def best_of_each(table: Table, cell: Cell, metric: str | None = None) -> Tensor:
 def megabytes_to(table: Table, cell: Cell, target: float, metric: str | None = None) -> list[float | None]:
     """For each seed the MB, up and down, when its best value so far crosses ``target``; None if it never does.
 
-    Interpolated between two evaluations. Raises: TypeError, ValueError.
+    Interpolated between two evaluations.
     """
-    target = arguments.real("target", target)
     _, values = curve_of(table, cell, metric)
     moved = torch.tensor(cell["curve"]["bytes"], dtype=torch.float64) / MB
     found: list[float | None] = []
@@ -153,12 +129,7 @@ def megabytes_to(table: Table, cell: Cell, target: float, metric: str | None = N
 
 
 def saving(base: Sequence[float | None], other: Sequence[float | None]) -> Tensor:
-    """How many times fewer bytes: base / other for every seed that reached the target in both, [n].
-
-    Raises: ValueError (different numbers of seeds).
-    """
-    if len(base) != len(other):
-        raise arguments.wrong(ValueError, "other", len(other), f"{len(base)} seeds, as many as base")
+    """How many times fewer bytes: base / other for every seed that reached the target in both, [n]."""
     pairs = [(a, b) for a, b in zip(base, other, strict=True) if a is not None and b is not None]
     return torch.tensor([a / b for a, b in pairs], dtype=torch.float64)
 
@@ -169,28 +140,24 @@ def saving(base: Sequence[float | None], other: Sequence[float | None]) -> Tenso
 def draw_compressors(axes: Any, table: Table, bits: int, metric: str | None = None, **fixed: Any) -> str:
     """The metric against rounds and against megabytes for every compressor at ``bits`` bits (the paper's Figure 3).
 
-    Mean over seeds, band of one standard deviation. Shapes: ``axes`` two of them. Raises: TypeError, ValueError.
+    Mean over seeds, band of one standard deviation. Shapes: ``axes`` two of them.
     """
     cells = {
         WORDS[key[0]]: (_place(key[0]), cell)
         for key, cell in cells_of(table, **fixed).items() if key[1] in (bits, EXACT)
     }  # fmt: skip
-    if len(cells) < 2:
-        raise arguments.wrong(ValueError, "bits", bits, "bits that the table has")
     return _two_curves(axes, table, cells, metric, fixed) + f" b = {bits}."
 
 
 def draw_bits(axes: Any, table: Table, compressor: str, metric: str | None = None, **fixed: Any) -> str:
     """The metric against rounds and megabytes for one compressor over its bits and for none (the paper's Figure 4).
 
-    Shapes: ``axes`` two of them. Raises: TypeError, ValueError.
+    Shapes: ``axes`` two of them.
     """
     cells = {
         f"b = {key[1]}": (0 if key[0] == "none" else key[1], cell)
         for key, cell in cells_of(table, **fixed).items() if key[0] in (compressor, "none")
     }  # fmt: skip
-    if len(cells) < 2:
-        raise arguments.wrong(ValueError, "compressor", compressor, "a compressor that the table has")
     return _two_curves(axes, table, cells, metric, fixed) + f" Compressor: {WORDS[compressor]}; b = {EXACT} is none."
 
 
@@ -213,8 +180,6 @@ def _two_curves(
         best = best_of_mean(table, cell, metric)
         spread = "" if best.deviation is None else f" ± {best.deviation:.3f}"
         parts.append(f"{label} {best.mean:.3f}{spread} in {float(moved[-1]):.3g} MB")
-    if not least:
-        raise arguments.wrong(ValueError, "table", table.get("problem"), "a run that did not diverge")
     top = max(float(line.get_ydata().max()) for line in left.lines)
     for ax in (left, right):
         ax.set_ylim(min(least) - 0.3 * (top - min(least)), top + 0.1 * (top - min(least)))
@@ -230,7 +195,7 @@ def _two_curves(
 def draw_megabytes(ax: Axes, table: Table, target: float, metric: str | None = None, **fixed: Any) -> str:
     """Megabytes to the target, a dot a seed and the mean as a bar, for every compressor and its bits.
 
-    Seeds that never reach the target are told. Raises: TypeError, ValueError.
+    Seeds that never reach the target are told.
     """
     cells, parts, never = cells_of(table, **fixed), [], []
     for place, (key, cell) in enumerate(cells.items()):
@@ -245,8 +210,6 @@ def draw_megabytes(ax: Axes, table: Table, target: float, metric: str | None = N
         ax.plot(reached, [place] * len(reached), linestyle="", marker=look["marker"], color=look["color"], alpha=0.7)
         ax.plot([mean, mean], [place - 0.35, place + 0.35], color="black", marker="", linestyle="-", linewidth=2)
         parts.append(f"{words_of(key)} {mean:.3g}" + (f" ({lost})" if lost else ""))
-    if not ax.lines:
-        raise arguments.wrong(ValueError, "target", target, "a value that some run reaches")
     plain_log(ax.xaxis)
     ax.set_yticks(range(len(cells)), [words_of(key) for key in cells])
     ax.set_ylim(len(cells) - 0.5, -0.5)
@@ -257,10 +220,7 @@ def draw_megabytes(ax: Axes, table: Table, target: float, metric: str | None = N
 
 
 def draw_controls(ax: Axes, table: Table, metric: str | None = None) -> str:
-    """The best value of every cell, a dot a seed and the best of the mean curve as a bar; labels say what varies.
-
-    Raises: TypeError, ValueError.
-    """
+    """The best value of every cell, a dot a seed and the best of the mean curve as a bar; labels say what varies."""
     cells, parts = chosen(table), []
     for place, (cell, label) in enumerate(zip(cells, control_words(table, cells), strict=True)):
         best, each = best_of_mean(table, cell, metric), best_of_each(table, cell, metric)
