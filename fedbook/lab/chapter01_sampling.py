@@ -29,9 +29,6 @@ from fedbook.lab.chapter01_theory import (
 from fedbook.learning.contrast import correlation, spectral_loss
 from fedbook.randomness import normal, stream
 
-MOST = 20_000  # outcomes that are counted
-
-
 # --- D6, D7: batches and drawn views
 
 

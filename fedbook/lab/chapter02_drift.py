@@ -18,7 +18,7 @@ from torch.func import grad, vmap
 
 from fedbook.data import digits
 from fedbook.lab.chapter02_descent import Constants, largest_curvature, lemma_4_5, lemma_4_6
-from fedbook.lab.stored_tables import columns
+from fedbook.lab.results import text_table
 from fedbook.learning.siamese import byol_loss
 from fedbook.papers.hetero_ssfl.cka import centred_gram, gram, gram_cka, mean_gram
 from fedbook.randomness import normal, stream
@@ -255,7 +255,7 @@ def constants_table(run: Run, smoothness: Tensor) -> str:
     rows += [[name, *(f"{float(x):.3g}" for x in (*v[rounds], v.max()))] for name, v in values.items()]
     known = run.constants(float(smooth.max()))
     edge = f"2 / L1 = {2 / known.smoothness:.2g}; step size {run.lr:g}"
-    return f"{columns(rows)}\nL = {run.images} images: G = L2 P R^3 L^2 = {known.drift:.3g}; {edge}"
+    return f"{text_table(rows)}\nL = {run.images} images: G = L2 P R^3 L^2 = {known.drift:.3g}; {edge}"
 
 
 class _Trained(NamedTuple):

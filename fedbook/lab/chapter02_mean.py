@@ -26,9 +26,6 @@ from fedbook.lab.chapter02_theory import (
 from fedbook.papers.hetero_ssfl import cka
 from fedbook.randomness import normal, stream
 
-AVERAGES = ("mirror", "order", "rotation")
-
-
 # --- what cannot be averaged, and what can
 
 

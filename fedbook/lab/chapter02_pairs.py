@@ -15,9 +15,11 @@ from torch import Tensor
 
 from fedbook.experiment import plan
 from fedbook.intervals import Interval, mean_interval, paired_difference
-from fedbook.lab.chapter02_stored import NAMED, OURS, PERSONAL, Cell, Table, cells_of, has
+from fedbook.lab.chapter02_paper import architecture_table
+from fedbook.lab.chapter02_stored import NAMED, OURS, PERSONAL, cells_of, headed
 from fedbook.lab.panels import panels
-from fedbook.lab.stored_cells import chosen, halves, scores_of, setting, signed
+from fedbook.lab.results import Cell, Table, cells, scores, setting
+from fedbook.lab.stored_cells import differences_text, halves, has, signed
 from fedbook.lab.style import CONNECTOR, STRONG_REFERENCE, series
 from fedbook.papers.hetero_ssfl import PAPER
 
@@ -42,7 +44,7 @@ def variants(*tables: Table, metric: str = "probe_few") -> dict[str, Interval]:
     sizes are not compared: they are what each table took. Variants of which a run diverged are left out.
     """
     base, others = None, {}
-    for table, cell in chosen(tables):
+    for table, cell in cells(*tables):
         words = _changes(table, cell)
         if cell["method"] == OWN and not words:
             base = base or cell
@@ -59,10 +61,16 @@ def variants(*tables: Table, metric: str = "probe_few") -> dict[str, Interval]:
     return found
 
 
-def draw_variants(axes: Any, *tables: Table, metrics: Sequence[str] = ("probe_few", "alignment_test")) -> str:
-    """Each variant's paired difference to the defaults, with its interval. Shapes: ``axes`` one for each metric."""
-    spots, told = panels(axes, len(metrics)), []
-    for ax, metric in zip(spots, metrics, strict=True):
+def variants_table(*tables: Table, metrics: Sequence[str]) -> str:
+    """Every variant minus Hetero-SSFL at its defaults as text; "*" where 0 is not in the interval."""
+    found = {m: {k.replace("$", ""): v for k, v in variants(*tables, metric=m).items()} for m in metrics}
+    return differences_text(OURS, found, "minus the default")
+
+
+def draw_variants(axes: Any, *tables: Table) -> str:
+    """Each variant's paired difference to the defaults, with its interval. Shapes: ``axes`` two of them."""
+    spots, told = panels(axes, 2), []
+    for ax, metric in zip(spots, ("probe_few", "alignment_test"), strict=True):
         found = variants(*tables, metric=metric)
         rows = {name: (one, series(i)) for i, (name, one) in enumerate(found.items())}
         OURS.draw_intervals(ax, rows, metric, "minus the default")
@@ -85,7 +93,7 @@ def _changes(table: Table, cell: Cell) -> str:
 
 
 def _by_seed(cell: Cell, metric: str) -> dict[int, float]:
-    return {run["seed"]: v for run, v in zip(cell["runs"], scores_of(cell, metric).tolist(), strict=True)}
+    return {run["seed"]: v for run, v in zip(cell["runs"], scores(cell, metric).tolist(), strict=True)}
 
 
 # --- pairs
@@ -128,13 +136,13 @@ def by_architecture(cell: Cell, metric: str = "probe_few") -> dict[str, Tensor]:
     return {word: torch.tensor(row, dtype=torch.float64) for word, row in zip(words, values, strict=True)}
 
 
-def mixtures(*tables: Table, metric: str = "probe_few", **fixed: Any) -> dict[tuple[str, str], dict[str, Tensor]]:
+def mixtures(*tables: Table, metric: str = "probe_few") -> dict[tuple[str, str], dict[str, Tensor]]:
     """(architectures of all clients, one of them) -> method -> the metric of its clients by seed [S].
 
     "untrained" stands for the same encoders as drawn, where the runs say so.
     """
     found: dict[tuple[str, str], dict[str, Tensor]] = {}
-    for table, cell in chosen(tables, **fixed):
+    for table, cell in cells(*tables):
         if cell["method"] not in ("local-ssl", OWN):
             continue
         whole = setting(table, cell, "architectures")
@@ -147,12 +155,12 @@ def mixtures(*tables: Table, metric: str = "probe_few", **fixed: Any) -> dict[tu
     return dict(sorted(found.items(), key=lambda item: (item[0][0].count(","), item[0][0])))
 
 
-def draw_mixture(ax: Axes, *tables: Table, metric: str = "probe_few", **fixed: Any) -> str:
+def draw_mixture(ax: Axes, *tables: Table) -> str:
     """Table 4's layout: every architecture's clients alone and with Hetero-SSFL, by who else there is.
 
     Crosses: the same encoders untrained, where the runs say so.
     """
-    found = {company(*pair): own for pair, own in mixtures(*tables, metric=metric, **fixed).items()}
+    metric, found = "probe_few", {company(*pair): own for pair, own in mixtures(*tables).items()}
     rows = {
         name: [
             mean_interval(OURS.shown(own[m], metric)) if m in own and bool(own[m].isfinite().all()) else None
@@ -179,15 +187,25 @@ def company(whole: str, word: str) -> str:
     return f"{word} with {', '.join(others)}" if others else f"{word} alone"
 
 
+def mixture_table(*tables: Table, architectures: str) -> str:
+    """Table 4 beside ours, for clients of ``architectures``."""
+    own = {word: values for (whole, word), values in mixtures(*tables).items() if whole == architectures}
+    columns = [
+        {word: float(values[method].mean()) for word, values in own.items() if method in values}
+        for method in ("local-ssl", OWN, "untrained")
+    ]
+    return headed(architecture_table(*columns))
+
+
 # --- heads, and whose classes
 
 
-def draw_heads(axes: Any, *tables: Table, metrics: Sequence[str] = ("rank", "probe_few"), **fixed: Any) -> str:
-    """Collapse: metrics with and without batch normalisation in the heads. Shapes: ``axes`` one for each metric."""
-    spots, told = panels(axes, len(metrics)), []
-    sides = [cells_of(*tables, projector=word, **fixed) for word in HEADS]
+def draw_heads(axes: Any, *tables: Table) -> str:
+    """Collapse: rank and accuracy with and without batch normalisation in the heads. Shapes: ``axes`` two of them."""
+    spots, told = panels(axes, 2), []
+    sides = [cells_of(*tables, projector=word) for word in HEADS]
     both = list(dict.fromkeys(m for side in sides for m in side))
-    for ax, metric in zip(spots, metrics, strict=True):
+    for ax, metric in zip(spots, ("rank", "probe_few"), strict=True):
         rows = {
             NAMED[m]: [OURS.interval(s[m], metric) if m in s and has(s[m], metric) else None for s in sides]
             for m in both
@@ -200,9 +218,9 @@ def draw_heads(axes: Any, *tables: Table, metrics: Sequence[str] = ("rank", "pro
     return f"Without to with batch normalisation in the heads, {'. '.join(told)}."
 
 
-def draw_own_classes(ax: Axes, *tables: Table, **fixed: Any) -> str:
+def draw_own_classes(ax: Axes, *tables: Table) -> str:
     """The probe of all classes and that of a client's own classes, mean over clients, of every method that has both."""
-    cells = {m: c for m, c in cells_of(*tables, **fixed).items() if has(c, "own_classes")}
+    cells = {m: c for m, c in cells_of(*tables).items() if has(c, "own_classes")}
     rows = {NAMED[m]: [OURS.interval(c, name) for name in ("probe", "own_classes")] for m, c in cells.items()}
     draw_two(ax, rows, ("all classes", "the client's own"), "probe")
     ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, ncols=2)

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
-from fedbook.lab.chapter01_paper import Value, ranks
+from fedbook.lab.chapter01_paper import Value, ranks, value_text
+from fedbook.lab.results import text_table
 
 NAMES = {
     "fedbyol": "FedBYOL",
@@ -84,17 +85,18 @@ def alignment_set_bytes(images: int, shape: Sequence[int], entry: int = 1) -> in
     return representation_bytes(images, pixels, entry)
 
 
-def byte_table(images: int = ALIGNMENT_IMAGES, widths: Sequence[int] = (128, 512, 2048), shape=(3, 32, 32)) -> str:
+def byte_table() -> str:
     """What one client's message takes in MB (10^6 bytes), by what is sent, in single precision, as text."""
-    rows = [(f"representations, {images} x {d}", representation_bytes(images, d)) for d in widths]
+    images = ALIGNMENT_IMAGES
+    rows = [(f"representations, {images} x {d}", representation_bytes(images, d)) for d in (128, 512, 2048)]
     rows += [
         (f"kernel, {images} x {images}", gram_bytes(images)),
         ("kernel, diagonal and above", gram_bytes(images, triangle=True)),
         *((f"weights, {name}", weight_bytes(count)) for name, count in WEIGHTS.items()),
-        ("alignment set, once, 8 bit", alignment_set_bytes(images, shape)),
-        (f"alignment set, {ROUNDS} rounds", ROUNDS * alignment_set_bytes(images, shape)),
+        ("alignment set, once, 8 bit", alignment_set_bytes(images, (3, 32, 32))),
+        (f"alignment set, {ROUNDS} rounds", ROUNDS * alignment_set_bytes(images, (3, 32, 32))),
     ]
-    return "\n".join(f"{name:32}{count / 1e6:10.1f} MB" for name, count in rows)
+    return text_table(([name, f"{count / 1e6:.1f} MB"] for name, count in rows), (32, 13))
 
 
 # --- gaps
@@ -133,28 +135,28 @@ def gaps() -> tuple[Gap, ...]:
 
 def gap_table() -> str:
     """:func:`gaps` as text; marked where the intervals overlap, and where the gap is at most one deviation."""
-    lines = [f"{'table':>5}  {'data':14}{'clients':>7}  {'best other':11}{'points':>7}{'deviation':>10}"]
+    rows = [["table", "  data", "clients", "  best other", "points", "deviation"]]
     for gap in gaps():
         mark = "  within" if gap.within else "  overlap" if gap.overlap else ""
-        lines.append(f"{gap.table:5}  {gap.data:14}{gap.clients:7}  {NAMES[gap.best]:11}{gap.points:7.2f}"
-                     f"{gap.deviation:10.2f}{mark}")  # fmt: skip
-    return "\n".join(lines)
+        rows.append([gap.table, f"  {gap.data}", gap.clients, f"  {NAMES[gap.best]}", f"{gap.points:.2f}",
+                     f"{gap.deviation:.2f}", mark])  # fmt: skip
+    return text_table(rows, (5, 16, 7, 13, 7, 10, 0), left="><><>><")
 
 
 # --- beside ours
 
 
-def beside_table(disjoint: Mapping[str, Value], iid: Mapping[str, Value], data: str = "CIFAR-10") -> str:
-    """Tables 1 and 2 beside ours, with ranks among the federated methods without labels, as text.
+def beside_table(disjoint: Mapping[str, Value], iid: Mapping[str, Value]) -> str:
+    """Tables 1 and 2 for CIFAR-10 beside ours, with ranks among the federated methods without labels, as text.
 
     ``disjoint``, ``iid``: ours, method -> (mean, deviation) of a share in [0, 1]; shown in per cent. Methods that the
     paper does not have (controls) follow below, without rank.
     """
     columns: dict[str, dict[str, Value]] = {
-        f"{data} disjoint": {name: row[data] for name, row in TABLE_1.items()},
-        f"{data} i.i.d.": {name: row[data] for name, row in TABLE_2.items() if data in row},
-        "ours, disjoint": _per_cent("disjoint", disjoint),
-        "ours, i.i.d.": _per_cent("iid", iid),
+        "CIFAR-10 disjoint": {name: row["CIFAR-10"] for name, row in TABLE_1.items()},
+        "CIFAR-10 i.i.d.": {name: row["CIFAR-10"] for name, row in TABLE_2.items()},
+        "ours, disjoint": _per_cent(disjoint),
+        "ours, i.i.d.": _per_cent(iid),
     }
     return _beside(columns, "per cent (rank)")
 
@@ -177,53 +179,38 @@ def scale_table(ours: Mapping[str, Mapping[int, Value]]) -> str:
     columns: dict[str, dict[str, Value]] = {
         f"paper, {n} ({m})": {name: row[n] for name, row in TABLE_3.items()} for n, m in SCALES.items()
     }
-    measured = ours
-    for n in sorted({n for row in measured.values() for n in row}):
-        columns[f"ours, {n}"] = _per_cent("ours", {name: row[n] for name, row in measured.items() if n in row})
+    for n in sorted({n for row in ours.values() for n in row}):
+        columns[f"ours, {n}"] = _per_cent({name: row[n] for name, row in ours.items() if n in row})
     return _beside(columns, "per cent (rank)")
 
 
 def architecture_table(
-    alone: Mapping[str, float], together: Mapping[str, float], untrained: Mapping[str, float] | None = None
+    alone: Mapping[str, float], together: Mapping[str, float], untrained: Mapping[str, float]
 ) -> str:
     """Table 4 beside ours, as text: local SSL, Hetero-SSFL and the gain in points; untrained where it is known.
 
     ``alone``, ``together``, ``untrained``: ours, architecture -> mean share in [0, 1] of its clients.
     """
-    first, second = (
-        {name: 100 * value for name, value in given.items()}
-        for word, given in (("alone", alone), ("together", together))
-    )
-    rows = {f"paper, {name}": pair for name, pair in TABLE_4.items()}
-    rows |= {f"ours, {name}": (value, second[name]) for name, value in first.items()}
-    lines = [f"{'per cent':24}{'local SSL':>12}{'Hetero-SSFL':>13}{'gain':>8}{'untrained':>12}"]
-    for name, (a, b) in rows.items():
-        drawn = untrained or {}.get(name.removeprefix("ours, "))
-        last = "-" if drawn is None else f"{100 * drawn:.1f}"
-        lines.append(f"{name:24}{a:12.1f}{b:13.1f}{b - a:+8.1f}{last:>12}")
-    return "\n".join(lines)
+    lines = {f"paper, {name}": pair for name, pair in TABLE_4.items()}
+    lines |= {f"ours, {name}": (100 * value, 100 * together[name]) for name, value in alone.items()}
+    rows = [["per cent", "local SSL", "Hetero-SSFL", "gain", "untrained"]]
+    for name, (a, b) in lines.items():
+        drawn = untrained.get(name.removeprefix("ours, "))
+        rows.append([name, f"{a:.1f}", f"{b:.1f}", f"{b - a:+.1f}", "-" if drawn is None else f"{100 * drawn:.1f}"])
+    return text_table(rows, (24, 12, 13, 8, 12))
 
 
 def _beside(columns: Mapping[str, Mapping[str, Value]], corner: str, width: int = 22) -> str:
     """Columns of values with ranks; rows in the order of NAMES, then whatever else there is."""
     places = {h: ranks({n: v[0] for n, v in values.items() if n in FEDERATED}) for h, values in columns.items()}
-    present = {name for values in columns.values() for name in values}
-    rows = [name for name in NAMES if name in present]
-    rows += [name for name in dict.fromkeys(n for values in columns.values() for n in values) if name not in NAMES]
-    lines = [f"{corner:18}" + "".join(f"{head:>{width}}" for head in columns)]
-    for name in rows:
-        cells = []
-        for head, values in columns.items():
-            mean, deviation = values.get(name, (None, None))
-            place = f" ({places[head][name]})" if name in places[head] else "    "
-            cells.append("" if mean is None else f"{mean:.2f} ± {deviation:.2f}{place}")
-        lines.append((f"{NAMES.get(name, name):18}" + "".join(f"{cell:>{width}}" for cell in cells)).rstrip())
-    return "\n".join(lines)
+    present = dict.fromkeys(name for values in columns.values() for name in values)
+    rows = [[corner, *columns]]
+    for name in [*(n for n in NAMES if n in present), *(n for n in present if n not in NAMES)]:
+        entries = [value_text(values.get(name), places[head].get(name)) for head, values in columns.items()]
+        rows.append([NAMES.get(name, name), *entries])
+    return text_table(rows, (18, width))
 
 
-def _per_cent(name: str, given: object) -> dict[str, Value]:
-    """(mean, deviation) of shares by method, checked, in per cent."""
-    found = {}
-    for method, pair in given.items():
-        found[method] = (100 * pair[0], 100 * pair[1])
-    return found
+def _per_cent(given: Mapping[str, Value]) -> dict[str, Value]:
+    """(mean, deviation) of shares by method, in per cent."""
+    return {method: (100 * mean, 100 * deviation) for method, (mean, deviation) in given.items()}

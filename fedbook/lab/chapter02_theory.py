@@ -19,9 +19,6 @@ from fedbook.randomness import normal, stream
 
 IMAGES, WIDTHS = 40, (7, 11, 5)  # L alignment images; as many clients as widths
 COMMON = 6  # directions in which all clients see the images
-MEASURES = ("gap", "chord", "angle")
-
-
 class Sides(NamedTuple):
     """Two sides, each computed in its own way: equal, unless the function says otherwise."""
 
@@ -169,11 +166,6 @@ def common_offset(offsets: Sequence[float], seed: int = 0) -> Offset:
         for x, y in moved
     ]  # fmt: skip
     return Offset(*(torch.stack(column) for column in zip(*found, strict=True)))
-
-
-def several(name: str, values: Sequence[float], above: float | None = None) -> list[float]:
-    """Each of the numbers, checked."""
-    return values
 
 
 class Rows(NamedTuple):

@@ -14,10 +14,11 @@ from matplotlib.ticker import EngFormatter
 
 from fedbook.intervals import Interval
 from fedbook.lab.chapter02_paper import gram_bytes, representation_bytes, weight_bytes
-from fedbook.lab.chapter02_stored import NAMED, OURS, Table, by_setting, look_of
+from fedbook.lab.chapter02_stored import NAMED, OURS, by_setting, look_of
 from fedbook.lab.chapter02_tradeoff import SIGNS, STEPS, descend, neighbours
 from fedbook.lab.panels import panels, plain_log
-from fedbook.lab.stored_cells import Cell, halves
+from fedbook.lab.results import Cell, Table
+from fedbook.lab.stored_cells import halves
 from fedbook.lab.style import CONNECTOR, PALETTE, series
 from fedbook.papers.hetero_ssfl.cka import ceiling
 

@@ -39,9 +39,6 @@ class HyperbolicMean(NamedTuple):
         """grad f_i(x) = -2 mean_j Log_x(y_ij) of every agent: ``[..., 3]`` to ``[..., N, 3]``."""
         return -2 * H.log(x[..., None, None, :], self.records).mean(-2)
 
-    def curvatures(self) -> Tensor:
-        """Eigenvalues of the Hessian of f at its minimum, by finite differences, [2]."""
-        return torch.linalg.eigvalsh(hessian(H, self.value, self.best))
 
     def divergence(self, points: int = 41) -> float:
         """v: the mean over agents of the largest |grad f_i - grad f|^2 on a polar grid of the ball."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from matplotlib.axes import Axes
@@ -16,12 +16,11 @@ from torch import Tensor
 
 from fedbook.lab.chapter03_descent import noise_floor
 from fedbook.lab.panels import plain_log
-from fedbook.lab.results import curve
+from fedbook.lab.results import Cell, Table, curve, scores, setting, spread_text, text_table
 from fedbook.lab.style import band, series
 from fedbook.papers.prirfed import METHODS
 from fedbook.papers.prirfed.problem import ManifoldProblem
 
-Table = Mapping[str, Any]
 Curves = dict[str, tuple[Tensor, Tensor]]
 
 METRICS = {
@@ -43,64 +42,33 @@ RECORDS |= {f"frechet-{name}": 20_000 for name in ("patches", "cifar10", "pathmn
 # --- cells
 
 
-class Row(NamedTuple):
-    """One cell at its last round: ``values`` [S] of the metric (NaN: diverged), and the epsilon of one call and a run.
-
-    Both are sound, at the run's ``delta``; ``epsilon`` is that of the seed that spent most. None: no guarantee.
-    """
-
-    method: str
-    varied: dict[str, Any]
-    values: Tensor
-    epsilon_call: float | None
-    epsilon: float | None
-    delta: float | None
-
-
-def last_rows(table: Table, metric: str | None = None, **fixed: Any) -> list[Row]:
-    """Every chosen cell at its last round, in the order of the table, methods without noise last."""
-    rows = []
-    for cell in _cells(table, fixed):
-        runs = cell["runs"]
-        found = [run["metrics"].get(metric or table["metric"], "?") for run in runs]
-        spent = [run["epsilon"] for run in runs]
-        rows.append(
-            Row(
-                cell["method"], _varied(cell),
-                torch.tensor([math.nan if v is None else v for v in found], dtype=torch.float64),
-                runs[0]["metrics"].get("epsilon_call"), None if None in spent else max(spent), runs[0]["delta"],
-            )
-        )  # fmt: skip
-    return rows
-
-
 def last_table(*tables: Table, metric: str | None = None, **fixed: Any) -> str:
-    """Mean ± standard deviation over seeds at the last round, and what a call and a run cost a record, as text."""
-    rows: dict[str, Row] = {}
-    for row in (row for table in tables for row in last_rows(table, metric, **fixed)):
-        rows.setdefault(f"{row.method} {row.varied}", row)  # a method without noise comes once
-    names = list(dict.fromkeys(name for row in rows.values() for name in row.varied))
+    """Mean ± standard deviation over seeds at the last round, and what a call and a run cost a record, as text.
+
+    Both epsilons are sound, that of a run at its delta and of the seed that spent most.
+    """
+    chosen: dict[str, tuple[Cell, dict[str, Any]]] = {}
+    for cell in (cell for table in tables for cell in _cells(table, fixed)):
+        chosen.setdefault(f"{cell['method']} {_varied(cell)}", (cell, _varied(cell)))  # without noise: once
+    names = list(dict.fromkeys(name for _, varied in chosen.values() for name in varied))
     word = metric or tables[0]["metric"]
-    lines = [["method", *names, word, "epsilon of a call", "of the run", "delta"]]
-    for row in rows.values():
-        private = METHODS[row.method].private
-        spent = [
-            _short(v) if v is not None else "no bound" if private else "-" for v in (row.epsilon_call, row.epsilon)
-        ]
-        delta = "-" if row.delta is None else f"{row.delta:g}"
-        lines.append(
-            [row.method, *(_short(row.varied.get(n, "-")) for n in names), mean_text(row.values), *spent, delta]
-        )
-    wide = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    rows = [["method", *names, word, "epsilon of a call", "of the run", "delta"]]
+    for cell, varied in chosen.values():
+        runs, none = cell["runs"], "no bound" if METHODS[cell["method"]].private else "-"
+        whole = [run["epsilon"] for run in runs]
+        spent = (runs[0]["metrics"].get("epsilon_call"), None if None in whole else max(whole))
+        rows.append([
+            cell["method"], *(_short(varied.get(name, "-")) for name in names),
+            spread_text(scores(cell, word), ".3g", ".2g"), *(none if v is None else _short(v) for v in spent),
+            "-" if runs[0]["delta"] is None else f"{runs[0]['delta']:g}",
+        ])  # fmt: skip
     settings = tables[0]["settings"]
     head = (
         f"{tables[0]['problem']}, {settings['rounds']} rounds, {settings['agents_per_round'] or 'all'} agents a round; "
         f"mean ± standard deviation over {tables[0]['seeds']} seeds; sound epsilons, a call's at its own delta "
         f"{settings['delta_call']:g}"
     )
-    return "\n".join(
-        [head, *("  ".join(f"{v:{w}}" for v, w in zip(line, wide, strict=True)).rstrip() for line in lines)]
-    )
+    return head + "\n" + text_table(rows, left=len(rows[0]))
 
 
 def curves_of(table: Table, metric: str | None = None, **fixed: Any) -> Curves:
@@ -128,18 +96,16 @@ def true_value(table: Table) -> float:
     return one["cost"] - one["excess_risk"]
 
 
-def floor_of(
-    table: Table, against: str, tail: float = 0.25, metric: str = "excess_risk", **fixed: Any
-) -> tuple[Tensor, Tensor]:
-    """The metric's mean over the last share ``tail`` of the judged rounds, for every value of a setting that varies.
+def floor_of(table: Table, against: str, **fixed: Any) -> tuple[Tensor, Tensor]:
+    """The excess risk's mean over the last quarter of the judged rounds, for every value of a setting that varies.
 
     ``against``: a varied setting, or "records": N_i. Shapes: x [n] in rising order, values [n, S].
     """
     found = {}
     for cell in _cells(table, fixed):
         x = float(_setting(table, cell, against))
-        _, values = curve(cell, metric)
-        found[x] = values[:, -max(1, round(tail * values.shape[1])) :].mean(1)
+        _, values = curve(cell, "excess_risk")
+        found[x] = values[:, -max(1, round(values.shape[1] / 4)) :].mean(1)
     return torch.tensor(sorted(found), dtype=torch.float64), torch.stack([found[x] for x in sorted(found)])
 
 
@@ -157,16 +123,14 @@ def eigenvector_floor(problem: ManifoldProblem, lr: float, sigma: float, per_rou
 # --- figures
 
 
-def draw_runs(ax: Axes, curves: Curves, metric: str = "excess_risk", best: float | None = None) -> str:
+def draw_runs(ax: Axes, curves: Curves, metric: str = "excess_risk") -> str:
     """A metric by round: the mean over seeds, and a band from the lowest to the highest seed.
 
-    On a logarithmic axis where everything is positive. ``best``: the true value, a dotted line. Seeds that diverged
-    are left out and told. Shapes: label -> (rounds [E], values [S, E]).
+    On a logarithmic axis where everything is positive. Seeds that diverged are left out and told.
+    Shapes: label -> (rounds [E], values [S, E]).
     """
-    parts, lowest = [], math.inf if best is None else best
-    for i, (label, pair) in enumerate(curves.items()):
-        t = pair[0]
-        values = pair[1]
+    parts, lowest = [], math.inf
+    for i, (label, (t, values)) in enumerate(curves.items()):
         whole = values[values.isfinite().all(1)]
         lost = f", {len(values) - len(whole)} of {len(values)} diverged" if len(whole) < len(values) else ""
         if not len(whole) or not len(t):
@@ -177,9 +141,6 @@ def draw_runs(ax: Axes, curves: Curves, metric: str = "excess_risk", best: float
         lowest = min(lowest, float(low.min()))
         spread = f" ({float(low[-1]):.3g} to {float(high[-1]):.3g})" if len(whole) > 1 else ""
         parts.append(f"{label} {float(mean[-1]):.3g}{spread}{lost}")
-    if best is not None:
-        ax.axhline(best, color="black", linewidth=1.4, linestyle=":", label="true value")
-        parts.append(f"true value {best:.4g}")
     if lowest > 0:
         plain_log(ax.yaxis)
     ax.set(xlabel="round", ylabel=METRICS[metric][1])
@@ -220,17 +181,7 @@ def draw_floor(
     return f"Mean excess risk at the end over {values.shape[1]} seeds: {'; '.join(parts)}."
 
 
-def mean_text(values: Tensor) -> str:
-    """Mean ± standard deviation over seeds, to three digits; how many diverged."""
-    whole = values[values.isfinite()]
-    if not len(whole):
-        return "diverged"
-    spread = f" ± {float(whole.std()):.2g}" if len(whole) > 1 else ""
-    lost = f" ({len(values) - len(whole)} diverged)" if len(whole) < len(values) else ""
-    return f"{float(whole.mean()):.3g}{spread}{lost}"
-
-
-def _cells(table: Any, fixed: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _cells(table: Table, fixed: Mapping[str, Any]) -> list[Cell]:
     found = [
         cell for cell in table["cells"]
         if all(_is(_setting(table, cell, name), value) for name, value in fixed.items() if _matters(name, cell))
@@ -238,19 +189,20 @@ def _cells(table: Any, fixed: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return sorted(found, key=lambda cell: not METHODS[cell["method"]].private)
 
 
-def _matters(name: str, cell: Mapping[str, Any]) -> bool:
+def _matters(name: str, cell: Cell) -> bool:
     return name not in NOISE or METHODS[cell["method"]].private
 
 
-def _varied(cell: Mapping[str, Any]) -> dict[str, Any]:
+def _varied(cell: Cell) -> dict[str, Any]:
     """What varies in a cell and matters to its method."""
     return {name: value for name, value in cell["varied"].items() if _matters(name, cell)}
 
 
-def _setting(table: Table, cell: Mapping[str, Any], name: str) -> Any:
-    known = {**table["settings"], **cell["tuned"], **cell["varied"], "method": cell["method"]}
-    known["records"] = (known["samples"] or RECORDS.get(table["problem"], 0)) / known["agents"]
-    return known[name]
+def _setting(table: Table, cell: Cell, name: str) -> Any:
+    if name == "records":
+        samples = setting(table, cell, "samples") or RECORDS[table["problem"]]
+        return samples / setting(table, cell, "agents")
+    return setting(table, cell, name)
 
 
 def _is(found: Any, wanted: Any) -> bool:

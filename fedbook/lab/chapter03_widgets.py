@@ -133,7 +133,6 @@ def _in_the_plane(ax: Axes, vectors: Sequence[Tensor], bound: float, sigma: floa
 # --- two means
 
 SURFACES: dict[str, Manifold] = {"sphere": SPHERE, "hyperbolic plane": Hyperboloid()}
-SPREAD = 1.4  # the largest radius of the points, and the largest distance of the base
 _COUNT = 5
 
 

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 
 from fedbook.lab.chapter04_renyi import replaced_rdp
+from fedbook.lab.results import text_table
 from fedbook.lab.style import series
 from fedbook.privacy.gaussian import rdp_to_epsilon
 from fedbook.privacy.sampled import (
@@ -150,12 +151,11 @@ def sigma_table() -> str:
         "  by loss distribution": lambda n, e: _least(lambda s: sampled_epsilon(s, RATE, ROUNDS, 1 / n), e),
         "no sampling counted, exact": lambda n, e: _least(lambda s: _exact(s, RATE, ROUNDS, 1 / n), e),
     }
-    head = "".join(f"{f'N={n}, {e:g}':>12}" for n, e in SETTINGS)
-    lines = [f"sigma for rate {RATE:g}, {ROUNDS} rounds, delta = 1/N", f"{'clients, epsilon':38}{head}"]
+    lines = [["clients, epsilon", *(f"N={n}, {e:g}" for n, e in SETTINGS)]]
     for words, sigma in rows.items():
-        found = [sigma(n, e) for n, e in SETTINGS]
-        lines.append(f"{words:38}" + "".join(f"{'impossible' if s is None else f'{s:.3f}':>12}" for s in found))
-    return "\n".join(lines)
+        needed = (sigma(n, e) for n, e in SETTINGS)
+        lines.append([words, *("impossible" if s is None else f"{s:.3f}" for s in needed)])
+    return f"sigma for rate {RATE:g}, {ROUNDS} rounds, delta = 1/N\n" + text_table(lines, (38, 12))
 
 
 def _solved(rdp: Callable[[int, float, float], float], conversion: str, sensitivity: float = 1.0) -> Callable:

@@ -1,4 +1,4 @@
-"""Chapter 4's stored comparisons (``fedbook compare``), read and drawn. As text they are in chapter04_tables.
+"""Chapter 4's stored comparisons (``fedbook compare``), drawn and as text.
 
 A table is what :func:`fedbook.experiment.compare` returns. Several tables are read as one, for instance one of
 the private methods at two budgets and one of the methods without noise.
@@ -15,18 +15,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from fedbook.intervals import Interval, mean_interval, paired_difference
+from fedbook.lab.results import Cell, Table, cells, scores, text_table
 from fedbook.lab.style import series
 from fedbook.papers.dp2_fedsam import METHODS
 
-Table = Mapping[str, Any]
-
 # --- cells
-
-
-def scores(cell: Mapping[str, Any], metric: str = "accuracy") -> list[float]:
-    """The metric of one cell for each seed; NaN where a run diverged."""
-    found = [run["metrics"].get(metric) for run in cell["runs"]]
-    return [math.nan if value is None else float(value) for value in found]
 
 
 def by_budget(*tables: Table) -> dict[tuple[str, float | None], list[float]]:
@@ -34,13 +27,12 @@ def by_budget(*tables: Table) -> dict[tuple[str, float | None], list[float]]:
     found: dict[tuple[str, float | None], list[float]] = {}
     for table in tables:
         for cell in table["cells"]:
-            key = cell["method"], _budget(cell, table["settings"])
-            found[key] = scores(cell, table["metric"])
+            found[cell["method"], _budget(cell, table["settings"])] = scores(cell, table["metric"]).tolist()
     order = list(METHODS)
     return dict(sorted(found.items(), key=lambda pair: (order.index(pair[0][0]), pair[0][1] or math.inf)))
 
 
-def _budget(cell: Mapping[str, Any], settings: Mapping[str, Any]) -> float | None:
+def _budget(cell: Cell, settings: Mapping[str, Any]) -> float | None:
     """The budget that was set, else what the given noise costs; None without noise."""
     used = {**settings, **cell["varied"]}
     if not METHODS[cell["method"]].private or not (used["epsilon"] or used["noise_multiplier"]):
@@ -48,21 +40,12 @@ def _budget(cell: Mapping[str, Any], settings: Mapping[str, Any]) -> float | Non
     return float(used["epsilon"] or f"{cell['runs'][0]['epsilon']:.3g}")
 
 
-def _scale_of(table: Table) -> dict[str, Any]:
-    names = ("model", "clients", "partition", "classes_per_client", "rounds", "client_rate")
-    return {"problem": table["problem"]} | {name: table["settings"][name] for name in names}
-
-
 def at_settings(
     table: Table, names: tuple[str, ...], method: str, fixed: Mapping[str, Any]
 ) -> dict[tuple[float, ...], list[float]]:
     """Values of the settings ``names`` -> the metric of each seed, for one method and the ``fixed`` settings."""
-    found = {}
-    for cell in table["cells"]:
-        varied = cell["varied"]
-        if cell["method"] == method and all(varied.get(name) == value for name, value in fixed.items()):
-            found[tuple(varied[name] for name in names)] = scores(cell, table["metric"])
-    return found
+    chosen = [cell for _, cell in cells(table, method=method, **fixed)]
+    return {tuple(cell["varied"][n] for n in names): scores(cell, table["metric"]).tolist() for cell in chosen}
 
 
 def interval_of(values: list[float]) -> Interval | None:
@@ -104,12 +87,10 @@ def budgets_of(cells: Mapping[tuple[str, float | None], Any]) -> list[float | No
 # --- clip norm and radius, and one setting at a time
 
 
-def draw_heat(ax: Axes, table: Table, *, gain: bool = False, method: str = "dp2-fedsam", **fixed: Any) -> str:
-    """Accuracy in % over clip norm C and SAM radius q; with ``gain``, the paired gain over q = 0 ± standard error.
-
-    ``fixed``: values of further settings that the table varies (epsilon=2.0).
+def draw_heat(ax: Axes, table: Table, *, gain: bool = False) -> str:
+    """DP2-FedSAM's accuracy in % over clip norm C and SAM radius q; with ``gain``, the paired gain over q = 0 ± error.
     """
-    cells = at_settings(table, ("clip_norm", "sam_radius"), method, fixed)
+    cells = at_settings(table, ("clip_norm", "sam_radius"), "dp2-fedsam", {})
     bounds, radii = (sorted({key[i] for key in cells}) for i in (0, 1))
     shown = [q for q in radii if q or not gain]
     grid, texts = np.full((len(bounds), len(shown)), np.nan), {}
@@ -152,7 +133,7 @@ def draw_ablation(ax: Axes, table: Table, setting: str, **fixed: Any) -> str:
     ``fixed``: values of further settings that the table varies.
     """
     parts, places = [], set()
-    for i, method in enumerate(dict.fromkeys(cell["method"] for cell in (table,)[0]["cells"])):
+    for i, method in enumerate(dict.fromkeys(cell["method"] for cell in table["cells"])):
         cells = at_settings(table, (setting,), method, fixed)
         rows = sorted((key[0], interval_of(values)) for key, values in cells.items())
         rows = [(x, found) for x, found in rows if found is not None]
@@ -179,3 +160,87 @@ def draw_ablation(ax: Axes, table: Table, setting: str, **fixed: Any) -> str:
 
 NAMES = {"sam_radius": "SAM radius $q$", "body_epochs": r"local epochs of the body $\tau_\phi$",
          "clip_norm": "clip norm $C$", "epsilon": r"budget $\varepsilon$"}  # fmt: skip
+
+
+# --- as text
+
+# Accuracy in %, mean and standard deviation of 3 repetitions. Source: DP2-FedSAM, Tables II (epsilon 1) and III
+# (its epsilon 1 columns are Table II's). Columns: (data and split, epsilon).
+PRINTED_COLUMNS = (
+    ("FEMNIST", 1.0), ("FEMNIST", 2.0), ("CIFAR-10 1000,2", 1.0), ("CIFAR-10 1000,2", 2.0), ("CIFAR-10 500,5", 1.0),
+    ("CIFAR-10 1000,5", 1.0),
+)  # fmt: skip
+PRINTED: Mapping[str, tuple[tuple[float, float], ...]] = {
+    "dp-fedavg": ((52.2, 0.7), (62.9, 1.7), (54.8, 0.5), (65.9, 0.6), (48.3, 0.8), (53.7, 0.4)),
+    "dp-fedavg-ft": ((57.8, 0.7), (66.7, 1.2), (79.2, 0.4), (82.8, 0.1), (56.7, 0.6), (60.7, 0.1)),
+    "dp-fedsam": ((53.6, 0.8), (64.3, 1.2), (58.0, 0.4), (67.2, 0.3), (51.0, 0.7), (55.9, 0.1)),
+    "dp-fedsam-ft": ((56.5, 0.6), (67.4, 0.4), (80.0, 0.5), (83.3, 0.2), (58.1, 0.2), (62.1, 0.1)),
+    "centaur": ((59.3, 0.4), (69.6, 0.7), (81.5, 0.6), (83.1, 0.5), (58.5, 0.4), (63.4, 0.3)),
+    "dp2-fedsam": ((66.7, 0.7), (72.2, 0.4), (84.1, 0.6), (85.3, 0.8), (61.2, 0.2), (65.3, 0.5)),
+}
+PAPER_SCALE = (
+    "the paper, Tables II and III: ResNet-18 of 11,181,642 parameters on FEMNIST (500 writers), a network of 667,402\n"
+    "on CIFAR-10, both pre-trained; 200 rounds, rate 0.05, delta = 1/N, 3 repetitions; sigma and batch size not printed"
+)
+
+
+def table_beside_paper(*tables: Table) -> str:
+    """Our accuracy in %, mean ± deviation over seeds, by method and budget, beside the paper's Tables II and III.
+
+    The last lines name the difference of scale.
+    """
+    cells = by_budget(*tables)
+    columns, data = budgets_of(cells), [name.split() for name, _ in PRINTED_COLUMNS]
+    rows = [
+        ["", "here", *[""] * (len(columns) - 1), "|", *(words[0] for words in data)],
+        ["clients, classes", *[""] * len(columns), "|", *(words[-1] if words[1:] else "" for words in data)],
+        ["epsilon", *("no noise" if e is None else f"{e:g}" for e in columns), "|",
+         *(f"{e:g}" for _, e in PRINTED_COLUMNS)],
+    ]  # fmt: skip
+    for method in dict.fromkeys(m for m, _ in cells):
+        theirs = [f"{mean:.1f} ± {deviation:.1f}" for mean, deviation in PRINTED.get(method, ())]
+        rows.append([method, *(_shown(cells.get((method, e))) for e in columns), "|", *theirs])
+    widths = (16, *[11] * len(columns), 2, 11)
+    return "\n".join([text_table(rows, widths), _scale(tables[0]), PAPER_SCALE])
+
+
+def _shown(values: list[float] | None) -> str:
+    if values is None:
+        return ""
+    found = interval_of(values)
+    if found is None:
+        return "diverged"
+    return f"{100 * found.mean:.1f}" + ("" if found.deviation is None else f" ± {100 * found.deviation:.1f}")
+
+
+def _scale(table: Table) -> str:
+    s = table["settings"]
+    delta = s["delta"] or 1 / s["clients"]
+    classes = f" of {s['classes_per_client']} classes" if s["partition"] == "classes" else ""
+    return (f"here: {s['model']} on {table['problem']}, {s['clients']} clients{classes}; {s['rounds']} rounds, rate "
+            f"{s['client_rate']:g}, delta = {delta:g}, {table['seeds']} seeds; not pre-trained")  # fmt: skip
+
+
+def paired_table(*tables: Table) -> str:
+    """DP2-FedSAM less every other method, in points, over the same seeds, with Student's 95 % interval.
+
+    A method without noise is compared with every budget.
+    """
+    cells, method = by_budget(*tables), "dp2-fedsam"
+    budgets = [e for m, e in cells if m == method]
+    lines = [f"accuracy of {method} minus that of the other, in points (95 % interval over paired seeds)"]
+    for epsilon in budgets:
+        for (other, e), values in cells.items():
+            if other == method or e not in (epsilon, None):
+                continue
+            words = "no noise" if epsilon is None else f"epsilon = {epsilon:g}"
+            lines.append(f"  {words:14} {other:14} {_gain(cells[method, epsilon], values)}")
+    return "\n".join(lines)
+
+
+def _gain(first: list[float], second: list[float]) -> str:
+    if not all(map(math.isfinite, first + second)):
+        return "diverged"
+    found = paired_difference(first, second)
+    bounds = "one seed" if found.low is None else f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"
+    return f"{100 * found.mean:+6.1f}   [{bounds}]"

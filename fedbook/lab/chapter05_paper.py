@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from fedbook.lab.results import text_table
 from fedbook.papers.cvfl.accounts import GB, MB, TimeModel, bits_per_round
 
 Value = tuple[float, float]  # mean and deviation
@@ -213,16 +214,17 @@ def _whole_variances(times: int) -> int:
 
 def decoded_table() -> str:
     """Epochs to the target, mean ± deviation, decoded from the cost columns of Tables 2 to 4, as text."""
-    lines = [f"{'epochs to the target':22}" + "".join(f"{name:>18}" for name in SETTINGS)]
+    rows = [["epochs to the target", *SETTINGS]]
     decoded = {name: epochs_decoded(name) for name in SETTINGS}
     for compressor, bits in decoded["MIMIC-III"]:
-        cells = [decoded[name][compressor, bits] for name in SETTINGS]
-        shown = ["never" if v is None else f"{v[0]:.1f} ± {v[1]:.1f}" for v in cells]
-        lines.append(f"{compressor + f', b = {bits}':22}" + "".join(f"{text:>18}" for text in shown))
-    return "\n".join(lines)
+        costs = [decoded[name][compressor, bits] for name in SETTINGS]
+        shown = ("never" if v is None else f"{v[0]:.1f} ± {v[1]:.1f}" for v in costs)
+        rows.append([f"{compressor}, b = {bits}", *shown])
+    return text_table(rows, (22, 18))
 
 
 def findings_table() -> str:
     """:func:`findings` as text."""
-    lines = [f"{'found':>10} {'beside':>10}  what the tables reveal"]
-    return "\n".join(lines + [f"{f.found:>10.5g} {f.beside:>10.5g}  {f.words}" for f in findings()])
+    rows = [["found", "beside", " what the tables reveal"]]
+    rows += [[f"{one.found:.5g}", f"{one.beside:.5g}", f" {one.words}"] for one in findings()]
+    return text_table(rows, (10, 10, 0), left=">><", gap=" ")

@@ -19,9 +19,6 @@ from fedbook.randomness import normal, stream
 HEXAGON = 5 / (18 * math.sqrt(3))  # mean square distance from the centre of a regular hexagon of area 1
 DISC = 1 / (2 * math.pi)  # of a disc of area 1: no set of area 1 has less
 GRIDS = ("endpoints", "bins")
-INPUTS = ("constant", "ramp", "normal")
-
-
 class Moment(NamedTuple):
     """A mean square by simulation, its standard error, and what the law says."""
 

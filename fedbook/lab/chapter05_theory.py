@@ -18,9 +18,6 @@ from torch.func import grad, jacrev
 from fedbook.randomness import normal, stream
 
 BATCH, FEATURES, WIDTH, CLASSES = 7, 4, 3, 3
-KINDS = ("softmax", "squares", "separable")
-
-
 class Sides(NamedTuple):
     """Two sides, each computed in its own way: equal, or ``left <= right``, as the function says."""
 
@@ -146,11 +143,6 @@ def by_hand(rounds: int, lr: float, seed: int = 0) -> Sides:
         ]  # fmt: skip
         server = server - lr * torch.cat(h, 1).T @ residual
     return Sides(flat([server, *towers]), flat(joint_sgd(model, rounds, lr)))
-
-
-def several(name: str, values: Sequence, check: Callable, minimum: float) -> list:
-    """Each of the values checked by ``check``."""
-    return [check(name, value, minimum) for value in values]
 
 
 def flat(blocks: Sequence[Tensor]) -> Tensor:

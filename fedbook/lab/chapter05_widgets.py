@@ -26,9 +26,6 @@ from fedbook.randomness import stream
 # --- a vector, quantised on the grid and on the hexagons
 
 COPIES = 200  # of the vector in one message: each has its own dither
-MOST_DRAWN_BITS = 4  # with more, nobody sees a cell
-
-
 class Sent(NamedTuple):
     """One message of COPIES times the same pair, as the wire had it.
 
