@@ -1,4 +1,4 @@
-# Two commands on a fresh clone: `make book` and `make test`. Needs Python 3.11 to 3.13 and make.
+# On a fresh clone: `make book`, `make test`, `make test-slow`. Needs Python 3.11 to 3.13 and make.
 PYTHON ?= python3
 PIP_ARGS ?=
 VENV := .venv
@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: setup book test lab lint clean
+.PHONY: setup book test test-slow lab clean
 
 setup: $(READY)
 
@@ -23,9 +23,15 @@ $(READY): pyproject.toml constraints.txt
 book: $(READY)
 	$(BIN)/python -m fedbook book --profile quick
 
+# two workers; whoever has nothing left takes tests from the other
 test: $(READY)
-	$(BIN)/ruff check fedbook tests benchmarks
-	$(BIN)/python -m pytest
+	$(BIN)/ruff check fedbook tests benchmarks data
+	$(BIN)/ruff format --check fedbook tests benchmarks data
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+# the rest: kills in many moments, long outcomes, all stored cells, results and proofs
+test-slow: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
 lab: $(READY)
 	$(BIN)/jupyter lab notebooks

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from fedbook.compression.codec import Compressor, compressor
+from fedbook.compression import COMPRESSORS, Compressor, compressor
 from fedbook.randomness import normal, stream
 
 SIZES = ((4, 100, 32), (4, 100, 128), (4, 64, 4096))
 BITS = (2, 3, 4, 8)
-NAMES = ("scalar", "hex", "topk", "randomk")
+NAMES = tuple(name for name in COMPRESSORS if name != "none")
 
 
 def seconds(function: Callable[[], object], device: str, repeats: int) -> float:
@@ -70,9 +70,7 @@ def line(row: dict) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.compression", description=__doc__.splitlines()[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.compression", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer repetitions: some seconds")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)

@@ -24,14 +24,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from fedbook.federation import local
 from fedbook.federation.local import Batches, Step, epochs, local_steps, sgd
 from fedbook.federation.population import Rows
 from fedbook.federation.tree import Tree, tree_map
-from fedbook.learning.contrast import spectral_loss
 from fedbook.learning.encoders import encoder
 from fedbook.learning.models import Network, cross_entropy, model, stack
 from fedbook.papers.cvfl.towers import fusion, tower
+from fedbook.papers.fedsc.spectral import spectral_loss
 from fedbook.randomness import normal, stream
+
+CHOICES = Path(local.__file__).with_name("choices.json")
 
 MODELS = ("linear", "mlp", "cnn", "mlp16", "cnn_small")
 CLIENTS, CHUNKS, SAMPLES, BATCH = (10, 50, 100, 1000), (20, 50, 200, 1000), 50, 10
@@ -218,8 +221,8 @@ def merged(known: Mapping[str, Any], device: str, rows: list[dict]) -> dict[str,
 def cost(device: str = "cpu") -> list[dict]:
     """Milliseconds of a whole FedAvg round (mlp, E = 1, batches of 10, 60 MNIST images a client) by K and m."""
     from fedbook.federation import Federation, Rounds
-    from fedbook.learning.problems import ImageSettings, image_problem
     from fedbook.papers.fedavg import Config, FedAvg
+    from fedbook.papers.fedavg.problem import ImageSettings, image_problem
     from fedbook.partition import Partition
 
     images = image_problem("mnist", ImageSettings(partition="iid", clients=1), device=device)
@@ -262,9 +265,8 @@ def main() -> None:
     rows = table(options.device, kinds)
     print(summary(rows, choices(rows)))
     if options.write:
-        path = Path(__file__).parents[1] / "fedbook" / "federation" / "choices.json"
-        known = json.loads(path.read_text()) if path.exists() else {}
-        path.write_text(json.dumps(merged(known, options.device, rows), indent=1) + "\n")
+        known = json.loads(CHOICES.read_text()) if CHOICES.exists() else {}
+        CHOICES.write_text(json.dumps(merged(known, options.device, rows), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ the argument, what was given and what is allowed.
 
 from __future__ import annotations
 
+import difflib
 import math
 import numbers
 from collections.abc import Iterable, Sequence
@@ -79,6 +80,13 @@ def flag(name: str, value: Any) -> bool:
     return value
 
 
+def instance(name: str, value: Any, kind: type) -> Any:
+    """``value`` if it is of the class ``kind``. Raises: TypeError."""
+    if not isinstance(value, kind):
+        raise wrong(TypeError, name, value, kind.__name__)
+    return value
+
+
 def one_of(name: str, value: Any, allowed: Iterable[str]) -> str:
     """``value`` if it is one of the words ``allowed``. Raises: TypeError, ValueError."""
     words = sorted(allowed)
@@ -86,7 +94,8 @@ def one_of(name: str, value: Any, allowed: Iterable[str]) -> str:
     if not isinstance(value, str):
         raise wrong(TypeError, name, value, text)
     if value not in words:
-        raise wrong(ValueError, name, value, text)
+        close = difflib.get_close_matches(value, words, 1)
+        raise wrong(ValueError, name, value, text + (f"; did you mean {close[0]}?" if close else ""))
     return value
 
 

@@ -7,12 +7,20 @@ holds the last finished round).
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
+import shutil
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+from fedbook import __version__
+
+if TYPE_CHECKING:
+    from fedbook.papers.description import Paper
 
 
 class BadArguments(Exception):
@@ -24,16 +32,40 @@ class Parser(argparse.ArgumentParser):
         raise BadArguments(message)
 
 
+class Explain(argparse.Action):
+    """``--help`` after a paper: all that the paper offers, every setting explained."""
+
+    def __call__(self, parser, namespace, values, option_string=None) -> NoReturn:
+        lines = [] if namespace.paper is None else ["", *_explained(_paper(namespace.paper))]
+        parser.print_help()
+        print(*lines, sep="\n")
+        parser.exit()
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     try:
+        status = _called(argv)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever read our output has gone: nothing is left to say, at exit neither
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _called(argv: Sequence[str] | None) -> int:
+    try:
         options = _parser().parse_args(argv)
         return options.call(options)
+    except SystemExit as end:  # --help, --version
+        return int(end.code or 0)
     except BadArguments as error:
         print(f"fedbook: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return _interrupted()
+    except BrokenPipeError:
+        raise
     except Exception as error:
         if isinstance(error.__context__, KeyboardInterrupt):  # it broke what it landed in
             return _interrupted()
@@ -50,13 +82,16 @@ def _interrupted() -> int:
 
 def _parser() -> Parser:
     parser = Parser(prog="fedbook", description="Federated learning as a workbook: experiments, chapters, data.")
+    parser.add_argument("--version", action="version", version=f"fedbook {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
 
-    listing = commands.add_parser("list", help="papers, methods, problems, profiles")
+    listing = commands.add_parser("list", help="papers, methods, problems, profiles; of one paper every setting")
+    listing.add_argument("paper", nargs="?", help="a name, a chapter's number or its notebook")
     listing.add_argument("--json", action="store_true")
     listing.set_defaults(call=_list)
 
-    running = commands.add_parser("run", help="run one method; the last line printed is its result as JSON")
+    about = "run one method; the last line printed is its result as JSON"
+    running = commands.add_parser("run", help=about, description=about, add_help=False)
     _experiment(running)
     running.add_argument("--method")
     running.add_argument("--seed", type=_whole, default=0)
@@ -64,7 +99,8 @@ def _parser() -> Parser:
     running.add_argument("--resume", action="store_true", help="continue from the checkpoint in --out")
     running.set_defaults(call=_run)
 
-    comparing = commands.add_parser("compare", help="the paper's table: methods side by side over several seeds")
+    about = "the paper's table: methods side by side over several seeds"
+    comparing = commands.add_parser("compare", help=about, description=about, add_help=False)
     _experiment(comparing)
     comparing.add_argument("--methods", help="comma-separated; default all")
     comparing.add_argument("--seeds", type=_whole, default=3)
@@ -74,7 +110,7 @@ def _parser() -> Parser:
     comparing.add_argument("--out", type=Path, help="folder for compare.json and compare.png")
     comparing.set_defaults(call=_compare)
 
-    booking = commands.add_parser("book", help="execute chapters, write build/book/index.html")
+    booking = commands.add_parser("book", help="run notebooks, write the pages of all: build/book/index.html")
     booking.add_argument(
         "chapters", nargs="*", metavar="CHAPTER", help="numbers or names; default all that are written"
     )
@@ -86,15 +122,18 @@ def _parser() -> Parser:
     booking.set_defaults(call=_book)
 
     data = commands.add_parser("data", help="fetch, verify and report a dataset")
-    data.add_argument("name")
+    data.add_argument("name", nargs="?")
+    data.add_argument("--list", action="store_true", help="the datasets there are")
     data.add_argument("--root", type=Path)
     data.add_argument("--verify", action="store_true", help="only report what is there")
+    data.add_argument("--from", type=Path, dest="benchmark", metavar="DIR", help="mimic3: the benchmark's CSVs")
     data.set_defaults(call=_data)
     return parser
 
 
 def _experiment(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paper")
+    parser.add_argument("paper", help="a name, a chapter's number or its notebook")
+    parser.add_argument("-h", "--help", nargs=0, action=Explain, help="after PAPER: what it offers, every setting")
     parser.add_argument("--problem")
     parser.add_argument("--profile", default="quick")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
@@ -120,42 +159,65 @@ def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
+def _paper(name: str) -> Paper:
+    from fedbook import papers
+
+    try:
+        return papers.paper(name)
+    except ValueError as error:
+        raise BadArguments(str(error)) from error
+
+
 def _list(options: argparse.Namespace) -> int:
     from fedbook import papers
 
-    found = {}
-    for name in papers.NAMES:
-        paper = papers.paper(name)
-        found[name] = {
-            "title": paper.title,
-            "methods": dict(paper.methods),
-            "problems": dict(paper.problems),
-            "profiles": {word: dict(changes) for word, changes in paper.profiles.items()},
-            "settings": paper.defaults(),
-        }
+    chosen = [_paper(name) for name in ([options.paper] if options.paper else papers.NAMES)]
     if options.json:
-        print(json.dumps(found))
+        print(json.dumps({
+            paper.name: {
+                "title": paper.title, "methods": dict(paper.methods), "problems": dict(paper.problems),
+                "profiles": {word: dict(changes) for word, changes in paper.profiles.items()},
+                "settings": paper.described(),
+            }
+            for paper in chosen
+        }))  # fmt: skip
         return 0
-    for name, entry in found.items():
-        print(f"{name}: {entry['title']}")
-        for kind in ("methods", "problems"):
-            for word, line in entry[kind].items():
-                print(f"  {kind[:-1]:8} {word:14} {line}")
-        for word, changes in entry["profiles"].items():
-            print(f"  profile  {word:14} " + ", ".join(f"{k}={v}" for k, v in changes.items()))
-        print("  settings " + ", ".join(f"{k}={v}" for k, v in entry["settings"].items()))
+    for paper in chosen:
+        print(*_explained(paper, settings=options.paper is not None), sep="\n")
+    if options.paper is None:
+        print("The settings of a paper: fedbook list PAPER")
     return 0
 
 
+def _explained(paper: Paper, settings: bool = True) -> Iterator[str]:
+    """Lines of text: title, methods, problems, profiles and, group by group, every setting."""
+    from fedbook.settings import explained
+
+    width = min(shutil.get_terminal_size((100, 24)).columns, 120)
+    yield f"{paper.name}: {paper.title}"
+    for title, words in (("methods", paper.methods), ("problems", paper.problems)):
+        yield f"  {title}"
+        yield from (f"    {word:22} {line}" for word, line in words.items())
+    yield "  profiles, each a change of the settings"
+    for word, changes in paper.profiles.items():
+        text = ", ".join(f"{key}={value}" for key, value in changes.items()) or "as they are"
+        yield from textwrap.wrap(f"{word:22} {text}", width, initial_indent=" " * 4, subsequent_indent=" " * 27)
+    rows = paper.described().values() if settings else ()
+    for group in dict.fromkeys(row["group"] for row in rows):
+        yield f"  --set NAME=VALUE. {group}"
+        for row in (row for row in rows if row["group"] == group):
+            yield from textwrap.indent("\n".join(explained(row, width - 4)), " " * 4).splitlines()
+
+
 def _run(options: argparse.Namespace) -> int:
-    from fedbook import experiment, papers
-    from fedbook.data.errors import BrokenFile
+    from fedbook import experiment
+    from fedbook.data import BrokenFile
 
     changes = _pairs("--set", options.changes)
+    paper = _paper(options.paper)
     if options.resume and options.out is None:
         raise BadArguments("--resume: got no --out; allowed is --resume with the --out of the earlier run")
     try:
-        paper = papers.paper(options.paper)
         plan = experiment.plan(
             paper, options.method, options.problem, options.profile, changes, (options.seed,), options.device
         )
@@ -165,7 +227,7 @@ def _run(options: argparse.Namespace) -> int:
         raise  # a bad file, not a bad argument
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error
-    rounds, seconds = experiment.execute(rounds, options.out, label=f"{options.paper} {plan.method}")
+    rounds, seconds = experiment.execute(rounds, options.out, label=f"{paper.name} {plan.method}")
     line = json.dumps(experiment.result(rounds, plan, seconds))
     if options.out is not None:
         (options.out / "result.json").write_text(line + "\n")
@@ -174,13 +236,13 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from fedbook import arguments, experiment, papers
+    from fedbook import arguments, experiment
     from fedbook.lab.draw import save_comparison
 
+    paper = _paper(options.paper)
     try:
         arguments.integer("seeds", options.seeds, 1, 1000)
-        paper = papers.paper(options.paper)
-        methods = options.methods.split(",") if options.methods else list(paper.methods)
+        methods = [word.strip() for word in options.methods.split(",")] if options.methods else list(paper.methods)
         changes = _pairs("--set", options.changes)
         vary = {key: text.split(",") for key, text in _pairs("--vary", options.vary).items()}
         tune = {key: text.split(",") for key, text in _pairs("--tune", options.tune).items()}
@@ -191,18 +253,13 @@ def _compare(options: argparse.Namespace) -> int:
             experiment.plan(paper, method, options.problem, options.profile, changes | shorter, (0,), options.device)
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error
-    table = experiment.compare(
-        paper,
-        methods,
-        options.problem,
-        options.profile,
-        changes,
-        options.seeds,
-        vary,
-        tune or None,
-        shorter,
-        options.device,
-    )
+    try:
+        table = experiment.compare(
+            paper, methods, options.problem, options.profile, changes, options.seeds, vary, tune or None, shorter,
+            options.device,
+        )  # fmt: skip
+    except experiment.BadSettings as error:  # what only the problem or the method can refuse
+        raise BadArguments(str(error)) from error
     print(experiment.as_text(table))
     if options.out is not None:
         experiment.save(table, options.out)
@@ -213,17 +270,21 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _book(options: argparse.Namespace) -> int:
     from fedbook import arguments, book
+
+    if not all(importlib.util.find_spec(name) for name in ("nbval", "papermill")):
+        print('fedbook: the book is run by papermill and nbval: pip install "fedbook[book]"', file=sys.stderr)
+        return 1
     from fedbook.book.commit import commit_all
 
     try:
-        chosen = [book.chapter(key) for key in options.chapters] or list(book.CHAPTERS)
+        chosen = book.select(*options.chapters) or list(book.CHAPTERS)
         arguments.one_of("profile", options.profile, book.contents.PROFILES)
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error
     if options.commit:
         reports = commit_all([book.notebooks_folder() / one.file for one in chosen])
     else:
-        reports = book.build(options.profile, chosen, options.out)
+        reports = book.build(options.profile, [one.name for one in chosen], options.out)
     print(book.table(reports))
     good = all(report.ok for report in reports)
     where = None if options.commit else str(options.out / "index.html")
@@ -232,11 +293,16 @@ def _book(options: argparse.Namespace) -> int:
 
 
 def _data(options: argparse.Namespace) -> int:
-    from fedbook.data import fetch
-    from fedbook.data.errors import BrokenFile
+    from fedbook.data import BrokenFile, fetch
+    from fedbook.data.sources import SOURCES
 
+    if options.list:
+        print(*(f"{name:22} {source.access:8} {source.note}" for name, source in SOURCES.items()), sep="\n")
+        return 0
+    if options.name is None:
+        raise BadArguments("name: got none; allowed is a dataset's name, or --list")
     try:
-        text, entry, ok = fetch.main_report(options.name, options.root, fetch_it=not options.verify)
+        text, entry, ok = fetch.main_report(options.name, options.root, not options.verify, options.benchmark)
     except BrokenFile:
         raise  # a bad file, not a bad argument
     except (ValueError, TypeError) as error:

@@ -14,11 +14,16 @@ from typing import Any
 import torch
 
 from fedbook import arguments, interrupts
+from fedbook.data import BrokenFile
 from fedbook.federation.history import finite
 from fedbook.federation.loop import Rounds, run
 from fedbook.papers.description import Paper, own_settings
 
 PROFILES = ("quick", "standard", "paper")
+
+
+class BadSettings(ValueError):
+    """Settings that a method or a problem refuses; the message names what, what was given and what is allowed."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,13 @@ class Plan:
         return self.paper.defaults() | dict(self.paper.profiles[self.profile]) | fits | dict(self.changes)
 
     def rounds(self, **options: Any) -> Rounds:
-        """The run, ready to start."""
-        return self.paper.build(self.method, self.problem, self.settings(), self.seeds, self.device, **options)
+        """The run, ready to start. Raises: BadSettings, fedbook.data.DataNotFound."""
+        try:
+            return self.paper.build(self.method, self.problem, self.settings(), self.seeds, self.device, **options)
+        except BrokenFile:
+            raise  # a bad file, not a bad setting
+        except (ValueError, TypeError) as error:
+            raise BadSettings(str(error)) from error
 
 
 def plan(
@@ -81,9 +91,7 @@ def pick_device(word: str) -> str:
 
 
 def _read(name: str, value: Any, defaults: Mapping[str, Any]) -> Any:
-    if name not in defaults:
-        raise ValueError(f"--set: got {name!r}; allowed is one of " + ", ".join(sorted(defaults)))
-    kind = type(defaults[name])
+    kind = type(defaults[arguments.one_of("--set", name, defaults)])
     if not isinstance(value, str) or kind is str:
         return value
     try:

@@ -39,6 +39,14 @@ def stream(seed: int | None, purpose: str, round: int = -1, client: int = -1) ->
     return np.random.Generator(np.random.Philox(key=key))
 
 
+def repeated(purpose: str, attempt: int) -> str:
+    """The purpose of the draws of a round done again after ``attempt`` releases that stay: fresh draws, not the same.
+
+    A second release under fresh noise is accounted as one of its own, so cohort and records must be drawn anew too.
+    """
+    return purpose if attempt == 0 else f"{purpose}, attempt {attempt}"
+
+
 def normal(shape: tuple[int, ...], rng: np.random.Generator, like: Tensor | None = None) -> Tensor:
     """Standard normal numbers of ``shape``, drawn in float64 on the CPU, then cast and moved as ``like``.
 

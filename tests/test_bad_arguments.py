@@ -17,7 +17,6 @@ from fedbook.federation import Everyone, Poisson, Rows
 from fedbook.federation.local import Batches, epochs, local_steps, sgd
 from fedbook.federation.loop import Turn
 from fedbook.learning.models import cross_entropy, model, stack
-from fedbook.learning.problems import ImageSettings
 from fedbook.papers.fedavg import Config, algorithm
 from fedbook.partition import Partition
 from fedbook.randomness import normal, stream, torch_seed
@@ -127,18 +126,50 @@ anything = st.one_of(
 )
 
 
-@given(kind=st.sampled_from([Config, ImageSettings]), data=st.data(), value=anything)
-def test_settings_hold_only_values_of_their_type_or_refuse_by_name(kind, data, value):
-    field = data.draw(st.sampled_from(fields(kind)))
+KINDS = list(dict.fromkeys(kind for name in papers.NAMES for kind in papers.paper(name).settings))
+EACH = [(kind, field) for kind in KINDS for field in fields(kind)]
+
+
+@given(place=st.sampled_from(EACH), value=anything)
+def test_settings_hold_only_values_of_their_type_or_refuse_by_name(place, value):
+    kind, field = place
     try:
         made = kind(**{field.name: value})
     except (TypeError, ValueError) as error:
         assert str(error).startswith(f"{field.name}: got ")
         return
     kept = getattr(made, field.name)
+    if type(field.default) is bool:
+        assert isinstance(kept, bool)
+        return
     right = {int: int, str: str, float: (int, float)}[type(field.default)]
     assert isinstance(kept, right) and not isinstance(kept, bool)
-    assert not isinstance(kept, (int, float)) or (math.isfinite(kept) and kept >= 0)
+    finite = isinstance(kept, str) or math.isfinite(kept) or field.metadata["limits"].get("infinite")
+    assert finite and (isinstance(kept, str) or kept >= 0)
+
+
+@pytest.mark.parametrize(("kind", "field"), EACH, ids=lambda part: getattr(part, "__qualname__", None) or part.name)
+def test_the_first_value_beyond_a_setting_is_refused_by_its_name(kind, field):
+    """Generated from the one line of each setting; what it allows at its ends is taken."""
+    limits, choices, whole = field.metadata["limits"], field.metadata["choices"], isinstance(field.default, int)
+    beyond = [object(), None]
+    if isinstance(field.default, str):
+        beyond += ["no such word"] if choices else []
+        ends = choices
+    elif isinstance(field.default, bool):
+        beyond, ends = [*beyond, 1, "true"], [True, False]
+    else:
+        low, high = limits.get("minimum"), limits.get("maximum", 2**31 - 1 if whole else 1e38)
+        near = (lambda x, to: x + (1 if to > x else -1)) if whole else math.nextafter
+        beyond += [NAN, True, near(high, INF)] if "below" not in limits else [NAN, True, limits["below"]]
+        beyond += [limits["above"]] if low is None else [near(low, -INF)]
+        ends = [low] if low is not None else []
+    for value in beyond:
+        with pytest.raises((TypeError, ValueError), match=f"^{field.name}: got .*; allowed is "):
+            kind(**{field.name: value})
+    for value in ends:
+        if (field.name, value) != ("noise_by", "clients"):  # only with another setting too
+            assert getattr(kind(**{field.name: value}), field.name) == value
 
 
 def test_compare_refuses_what_would_be_no_table():

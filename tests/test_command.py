@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
+import fedbook
 from fedbook import command, experiment, papers
+from fedbook.data.sources import SOURCES
 
 KEYS = ("paper", "method", "problem", "profile", "seed", "device", "rounds", "seconds", "metrics", "bytes_up",
         "bytes_down", "epsilon", "delta", "privacy", "stopped")  # fmt: skip
@@ -81,15 +83,52 @@ def test_list_says_what_there_is(capsys):
     found = json.loads(out[-1])
     assert status == 0 and len(out) == 1 and set(found) == set(papers.NAMES)
     paper = papers.paper("fedavg")
-    assert set(found["fedavg"]["methods"]) == set(paper.methods) and found["fedavg"]["settings"] == paper.defaults()
+    settings = found["fedavg"]["settings"]
+    assert set(found["fedavg"]["methods"]) == set(paper.methods) and settings["lr"]["symbol"] == "eta"
+    assert {name: row["default"] for name, row in settings.items()} == paper.defaults()
     assert set(found["fedavg"]["profiles"]) == set(experiment.PROFILES)
     status, out, _ = call(capsys, "list")
     assert status == 0 and all(any(word in line for line in out) for word in (*paper.methods, *paper.problems))
 
 
+@pytest.mark.parametrize("name", papers.NAMES)
+@pytest.mark.parametrize("command_line", ["list {}", "run {} --help", "compare {} -h"])
+def test_a_paper_explains_every_method_problem_profile_and_setting(capsys, name, command_line):
+    status, out, err = call(capsys, *command_line.format(name).split())
+    text, paper = " ".join(" ".join(out).split()), papers.paper(name)
+    assert status == 0 and err == ""
+    for word, line in {**paper.methods, **paper.problems}.items():
+        assert f"{word} {line}" in text
+    for row in paper.described().values():
+        assert f"{row['name']} " in text and row["meaning"] in text and row["allowed"] in text
+    assert all(f"{profile} " in text for profile in paper.profiles)
+
+
+def test_a_paper_answers_to_its_chapter_and_to_the_notebook(capsys):
+    for number, name in enumerate(("fedavg", "fedsc", "hetero_ssfl", "prirfed", "dp2_fedsam", "cvfl")):
+        notebook = "00_start_here" if number == 0 else f"{number:02d}_{name}"
+        assert papers.paper(str(number)) is papers.paper(notebook) is papers.paper(name)
+    status, out, _ = call(capsys, "run", "0", *TINY, "--set", "rounds=0")
+    assert status == 0 and json.loads(out[-1])["paper"] == "fedavg"
+    assert call(capsys, "--version") == (0, [f"fedbook {fedbook.__version__}"], "")
+
+
+def test_a_reader_that_goes_away_gets_no_traceback():
+    environment = os.environ | {"PYTHONPATH": str(Path(command.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    line = [sys.executable, "-m", "fedbook", "list", "hetero_ssfl"]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    process.stdout.close()
+    assert process.stderr.read() == b"" and process.wait(60) == 1
+
+
+def test_data_lists_the_datasets(capsys):
+    status, out, _ = call(capsys, "data", "--list")
+    assert status == 0 and {line.split()[0] for line in out} == set(SOURCES)
+
+
 def test_compare_prints_and_writes_the_table(capsys, tmp_path):
     status, out, _ = call(
-        capsys, "compare", "fedavg", "--methods", "fedavg,local", *TINY, "--set", "rounds=2", "--seeds", 2,
+        capsys, "compare", "fedavg", "--methods", "fedavg, local", *TINY, "--set", "rounds=2", "--seeds", 2,
         "--vary", "partition=iid,classes", "--tune", "lr=0.01,0.1", "--tune-set", "rounds=1", "--out", tmp_path,
     )  # fmt: skip
     assert status == 0
@@ -148,6 +187,17 @@ REFUSED = {
         r"train_samples: got 2000; allowed is .*1438\]",
     ),
     "resume alone": (["run", "fedavg", "--resume"], "--resume: got no --out; allowed is"),
+    "paper misspelt": (["run", "fedvag"], "paper: got 'fedvag'; allowed is .*; did you mean fedavg\\?"),
+    "paper explained": (["run", "7", "--help"], "paper: got '7'; allowed is one of cvfl"),
+    "setting misspelt": (["run", "cvfl", "--set", "bit=3"], "--set: got 'bit'; allowed is .*; did you mean bits\\?"),
+    "no data set": (["data"], "name: got none; allowed is"),
+    "steps too long": (["run", "fedavg", "--set", "lr=1e300"], r"lr: got 1e\+300; allowed is at most 1e\+38"),
+    "much noise": (["run", "fedsc", "--set", "sigma=1e39"], r"sigma: got 1e\+39; allowed is"),
+    "many clients": (["run", "fedavg", "--set", "clients=9999999999999999999999"], "clients: got 9+; allowed is"),
+    "too few images for the problem": (
+        ["compare", "hetero_ssfl", "--methods", "local-ssl", "--seeds", "1", "--set", "train_samples=200"],
+        r"alignment_samples: got 300; allowed is .*\[2, 199\]",
+    ),
     "compare method": (["compare", "fedavg", "--methods", "fedavg,,local"], "method: got ''; allowed is one of"),
     "compare value": (["compare", "fedavg", "--set", "lr=-1"], "lr: got -1.0; allowed is"),
     "compare axis": (["compare", "fedavg", "--vary", "alpha=1,0"], "alpha: got 0.0; allowed is"),
@@ -178,7 +228,7 @@ def test_a_missing_dataset_exits_1_and_says_what_to_do(capsys, tmp_path, monkeyp
 
 def test_a_broken_dataset_exits_1(capsys, monkeypatch):
     from fedbook import data
-    from fedbook.data.errors import BrokenFile
+    from fedbook.data import BrokenFile
 
     def broken(name, **options):
         raise BrokenFile("train.idx", "cut short")

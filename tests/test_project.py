@@ -4,6 +4,7 @@ import importlib.metadata as metadata
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -28,7 +29,8 @@ def pins():
 def test_every_dependency_is_pinned_within_what_is_allowed():
     from packaging.requirements import Requirement
 
-    wanted = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"]
+    extras = [text for extra in PROJECT["optional-dependencies"].values() for text in extra]
+    wanted = [text for text in PROJECT["dependencies"] + extras if name_of(text) != "fedbook"]
     pinned = pins()
     for text in wanted:
         requirement = Requirement(text)
@@ -72,7 +74,7 @@ def test_import_is_light():
         "ipywidgets",
         "papermill",
         "nbconvert",
-        "pooch",
+        "pandas",
         "dp_accounting",
     )
     code = f"import fedbook, fedbook.federation, fedbook.papers, sys; print([m for m in {heavy} if m in sys.modules])"
@@ -80,17 +82,47 @@ def test_import_is_light():
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
 
-def test_ci_runs_the_readme_command():
-    readme, ci = (ROOT / "README.md").read_text(), (ROOT / ".ci" / "run").read_text()
-    assert "make book" in readme and "make test" in readme
-    assert "make test" in ci and os.access(ROOT / ".ci" / "run", os.X_OK)
+def with_the_core_alone(*words):
+    """The command line where every package of the extras is missing."""
+    modules = {"jupyterlab", "IPython", "nbclient"}  # what they bring
+    for extra in PROJECT["optional-dependencies"].values():
+        modules |= {name_of(text).replace("-", "_") for text in extra} - {"fedbook"}
+    code = f"import sys; sys.modules.update(dict.fromkeys({modules}))\n"  # an import of them fails
+    code += "from fedbook.command import main\nsys.exit(main(sys.argv[1:]))"
+    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=ROOT)
+
+
+def test_experiments_need_no_more_than_the_core():
+    settings = ("rounds=1", "clients=5", "clients_per_round=0", "train_samples=200", "test_samples=50")
+    sets = [word for pair in settings for word in ("--set", pair)]
+    done = with_the_core_alone("run", "fedavg", "--problem", "digits", *sets)
+    assert done.returncode == 0 and json.loads(done.stdout.splitlines()[-1])["rounds"] == 1, done.stderr
+    done = with_the_core_alone("list", "--json")
+    assert done.returncode == 0 and "fedsc" in json.loads(done.stdout), done.stderr
+
+
+def test_the_book_says_what_it_needs():
+    done = with_the_core_alone("book", "1")
+    assert done.returncode == 1 and 'pip install "fedbook[book]"' in done.stderr and "Traceback" not in done.stderr
+
+
+def test_ci_runs_the_commands_of_the_readme():
+    readme, ci, make = ((ROOT / name).read_text() for name in ("README.md", ".ci/run", "Makefile"))
+    for target in ("test", "test-slow"):
+        assert f"make {target}" in readme and re.search(rf"\bin .*\b{target}\b.*; do", ci)
+        assert re.search(rf"(?m)^{target}: ", make)
+    assert "make book" in readme and os.access(ROOT / ".ci" / "run", os.X_OK)
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     """The built wheel, unpacked into an empty folder outside the repository."""
-    out = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, ROOT]
+    out, copy = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("copy")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    # building leaves build/lib behind, which a later build would ship: never in the checkout
+    shutil.copytree(ROOT / "fedbook", copy / "fedbook", ignore=shutil.ignore_patterns("__pycache__"))
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, copy]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PIP_NO_INDEX": "1"})
     if done.returncode and "setuptools" in done.stderr:  # no isolation needs setuptools in the environment
         done = subprocess.run([*command[:4], *command[5:]], capture_output=True, text=True)

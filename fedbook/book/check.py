@@ -1,31 +1,33 @@
-"""The structure lint: what every committed chapter has to keep, checked without running it.
+"""The lint of notebooks: what every committed notebook has to keep, checked without running it.
 
-``check_notebook`` gives a list of problems, empty for a good chapter. Rules about code are in
-``check_code``, rules about stored outputs in ``check_outputs``; this file has those about the cells.
+``check_notebook`` gives a list of problems, empty for a good notebook; ``python -m fedbook.book.check FILE``
+lists them. This file has the rules about cells; those about code are in ``check_code``, about stored outputs
+in ``check_outputs``, about the reading of code in ``check_style`` and of prose in ``check_numbers``.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from statistics import median
 
 from fedbook.book.check_code import CODE_RULES
+from fedbook.book.check_numbers import NUMBER_RULES
 from fedbook.book.check_outputs import OUTPUT_RULES
-from fedbook.book.checked_book import Book, Problem
-from fedbook.book.commit import generated
+from fedbook.book.check_style import STYLE_RULES
+from fedbook.book.checked_book import Book, Problem, generated
 from fedbook.book.contents import CHAPTERS
 from fedbook.book.product import tags
 
+# Not yet rewritten: the rules of reading (style and numbers) are not asked of them. To become empty, and go.
+EXEMPT = ("00_start_here", "01_fedsc", "02_hetero_ssfl", "03_prirfed", "04_dp2_fedsam", "05_cvfl")
+
 TAGS = {
-    *("parameters", "setup", "record", "widget", "exercise", "solution", "nav", "figure", "hide-input"),
+    *("parameters", "setup", "record", "widget", "exercise", "solution", "nav", "figure", "hide-input", "algorithm"),
     *("nbval-ignore-output", "nbval-check-output"),
 }
-CELLS = (30, 70)
-MARKDOWN_SHARE = (0.35, 0.65)
-LINES, MEDIAN_LINES = 30, 10
 SIZE_KB = 600.0
 MATH = re.compile(r"(?<![\\$])\$\$(?P<block>.+?)(?<!\\)\$\$|(?<![\\$])\$(?P<inline>[^$]+?)(?<![\\$])\$", re.DOTALL)
 CODE_SPAN = re.compile(r"(?ms)^ {0,3}(```+|~~~+).*?^ {0,3}\1|(`+)[^`].*?\2")
@@ -38,8 +40,16 @@ def check_notebook(path: str | Path) -> list[Problem]:
     Raises: FileNotFoundError, ValueError (no notebook).
     """
     book = Book.read(path)
-    problems = [problem for rule in (*CELL_RULES, *CODE_RULES, *OUTPUT_RULES) for problem in rule(book)]
-    return sorted(problems, key=lambda problem: (problem.cell, problem.rule))
+    return _problems(book, STRUCTURE if book.name in EXEMPT else (*STRUCTURE, *READING))
+
+
+def reading_problems(path: str | Path) -> list[Problem]:
+    """The problems by the rules of reading alone, exempt or not. Raises: FileNotFoundError, ValueError."""
+    return _problems(Book.read(path), READING)
+
+
+def _problems(book: Book, rules: Sequence[Rule]) -> list[Problem]:
+    return sorted((problem for rule in rules for problem in rule(book)), key=lambda one: (one.cell, one.rule))
 
 
 def one_title(book: Book) -> Iterator[Problem]:
@@ -109,25 +119,6 @@ def format_of_file(book: Book) -> Iterator[Problem]:
         yield Problem("size", 0, f"{book.size_kb:.0f} kB; allowed are {SIZE_KB:.0f}")
 
 
-def proportions(book: Book) -> Iterator[Problem]:
-    """Number of cells, share of prose, length of code cells."""
-    total, lines = len(book.cells), []
-    if not CELLS[0] <= total <= CELLS[1]:
-        yield Problem("cell-count", 0, f"{total} cells; allowed are {CELLS[0]} to {CELLS[1]}")
-    share = sum(cell.cell_type == "markdown" for _, cell in book.cells) / max(total, 1)
-    if not MARKDOWN_SHARE[0] <= share <= MARKDOWN_SHARE[1]:
-        low, high = MARKDOWN_SHARE
-        yield Problem(
-            "markdown-share", 0, f"{share:.0%} of the cells are markdown; allowed are {low:.0%} to {high:.0%}"
-        )
-    for number, cell in book.code():
-        lines.append(len(cell.source.splitlines()))
-        if lines[-1] > LINES:
-            yield Problem("cell-lines", number, f"{lines[-1]} lines of code; allowed are {LINES}")
-    if lines and median(lines) >= MEDIAN_LINES:
-        yield Problem("median-lines", 0, f"the median code cell has {median(lines):g} lines; allowed are under 10")
-
-
 def images_have_text(book: Book) -> Iterator[Problem]:
     """Images in the prose have an alternative text."""
     for number, source in book.prose():
@@ -171,6 +162,7 @@ def exercises(book: Book) -> Iterator[Problem]:
                 yield Problem(f"exercise-{word}", start, f"no <details> with a summary that says {word}")
 
 
+Rule = Callable[[Book], Iterator[Problem]]
 CELL_RULES = (
     one_title,
     navigation,
@@ -178,8 +170,29 @@ CELL_RULES = (
     known_tags,
     one_of_each,
     format_of_file,
-    proportions,
     images_have_text,
     mathematics_can_be_drawn,
     exercises,
 )
+STRUCTURE: tuple[Rule, ...] = (*CELL_RULES, *CODE_RULES, *OUTPUT_RULES)
+READING: tuple[Rule, ...] = (*STYLE_RULES, *NUMBER_RULES)
+
+
+def main(paths: Sequence[str]) -> int:
+    """List every problem of these notebooks, exempt or not, and how many there are by rule."""
+    total = 0
+    for path in paths:
+        problems = _problems(Book.read(path), (*STRUCTURE, *READING))
+        total += len(problems)
+        counts = Counter(problem.rule for problem in problems)
+        print(*(f"{Path(path).name}: {problem}" for problem in problems), sep="\n")
+        print(
+            f"{Path(path).name}: {len(problems)} problems",
+            *(f"{n} {rule}" for rule, n in counts.most_common()),
+            sep=", ",
+        )
+    return int(total > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -59,16 +59,11 @@ def marked_cells_have_outputs(book: Book) -> Iterator[Problem]:
                 yield Problem("marked-output", number, "tagged both nbval-check-output and nbval-ignore-output")
 
 
-def widgets_have_figures(book: Book) -> Iterator[Problem]:
-    """The chapter stands without its widgets: a figure comes before each, and nbval ignores their output."""
-    seen = False
+def widgets_are_ignored(book: Book) -> Iterator[Problem]:
+    """nbval does not compare the output of a widget."""
     for number, cell in book.code():
-        if "widget" in tags(cell):
-            if "nbval-ignore-output" not in tags(cell):
-                yield Problem("widget-tags", number, "a widget cell is tagged nbval-ignore-output too")
-            if not seen:
-                yield Problem("widget-figure", number, "no static figure before this widget")
-        seen = seen or ("widget" not in tags(cell) and _has_picture(cell))
+        if "widget" in tags(cell) and "nbval-ignore-output" not in tags(cell):
+            yield Problem("widget-tags", number, "a widget cell is tagged nbval-ignore-output too")
 
 
 def figures_are_read(book: Book) -> Iterator[Problem]:
@@ -96,6 +91,6 @@ OUTPUT_RULES = (
     clean_outputs,
     clean_metadata,
     marked_cells_have_outputs,
-    widgets_have_figures,
+    widgets_are_ignored,
     figures_are_read,
 )

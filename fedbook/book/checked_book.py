@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedbook.book.contents import notebook_path
-from fedbook.book.product import place
+from fedbook.book.contents import navigation, notebook_path
+from fedbook.book.product import place, tags
 
 
 @dataclass(frozen=True)
@@ -69,3 +69,21 @@ class Book:
     def where(self, number: int) -> str:
         """Number and first line of a cell."""
         return place(number, self.cell(number))
+
+
+def generated(cell: Any, name: str) -> str | None:
+    """The source that is generated for a cell of chapter ``name``; None for a cell its author writes.
+
+    Generated are cells tagged ``nav``, and markdown cells tagged ``solution`` and ``ex-<id>``: hints and
+    solution of that exercise, so that what the reader unfolds is what the tests run.
+    Raises: ValueError (no such chapter or exercise).
+    """
+    marks = tags(cell)
+    if "nav" in marks:
+        return navigation(name)
+    ids = [mark.removeprefix("ex-") for mark in marks if mark.startswith("ex-")]
+    if cell.cell_type == "markdown" and "solution" in marks and ids:
+        from fedbook.lab.exercises import folded
+
+        return folded(ids[0])
+    return None

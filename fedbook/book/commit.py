@@ -15,6 +15,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from fedbook.book import frames
+from fedbook.book.check import EXEMPT, check_notebook
+from fedbook.book.checked_book import generated
 from fedbook.book.contents import CHAPTERS, notebook_path, notebooks_folder
 from fedbook.book.product import PAPERMILL_MARKER, WIDGET_VIEW, tags
 from fedbook.book.run import ChapterReport, run_chapter
@@ -33,7 +36,7 @@ def commit_chapter(path: str | Path, *, timeout: float = 1800.0) -> ChapterRepor
     """Execute the notebook at its own values, headless, and replace it by the scrubbed product.
 
     Navigation and folded solutions are generated anew. ``timeout`` in seconds.
-    Raises: CommitError (an error in a cell or a widget, a changed source), FileNotFoundError.
+    Raises: CommitError (an error in a cell or a widget, a changed source, a broken rule), FileNotFoundError.
     """
     import nbformat
 
@@ -43,14 +46,20 @@ def commit_chapter(path: str | Path, *, timeout: float = 1800.0) -> ChapterRepor
     with tempfile.TemporaryDirectory(prefix=".commit-", dir=path.parent) as name:
         source, product = Path(name) / path.name, Path(name) / f"product-{path.name}"
         nbformat.write(before, source)
-        report = run_chapter(source, None, product, profile="committed", timeout=timeout, folder=path.parent)
+        with frames.asked():
+            report = run_chapter(source, None, product, profile="committed", timeout=timeout, folder=path.parent)
         if not report.ok:
             raise CommitError("not rewritten:\n" + "\n".join(report.problems))
         after = nbformat.read(product, as_version=4)
+        drawn = frames.split(after)
         scrub(after)
         _same_source(path.stem, before, after)
         text = nbformat.writes(after).rstrip("\n") + "\n"
         source.write_text(text, encoding="utf-8")
+        problems = [] if path.stem in EXEMPT else check_notebook(source)
+        if problems:
+            raise CommitError("not rewritten:\n" + "\n".join(f"{path.stem}: {problem}" for problem in problems))
+        frames.write(path, drawn)
         os.replace(source, path)
     return report
 
@@ -68,26 +77,6 @@ def refresh(notebook: Any, name: str) -> None:
         text = generated(cell, name)
         if text is not None:
             cell.source = text
-
-
-def generated(cell: Any, name: str) -> str | None:
-    """The source that is generated for a cell of chapter ``name``; None for a cell its author writes.
-
-    Generated are cells tagged ``nav``, and markdown cells tagged ``solution`` and ``ex-<id>``: hints and
-    solution of that exercise, so that what the reader unfolds is what the tests run.
-    Raises: ValueError (no such chapter or exercise).
-    """
-    marks = tags(cell)
-    if "nav" in marks:
-        from fedbook.lab.navigation import navigation
-
-        return navigation(name)
-    ids = [mark.removeprefix("ex-") for mark in marks if mark.startswith("ex-")]
-    if cell.cell_type == "markdown" and "solution" in marks and ids:
-        from fedbook.lab.exercises import folded
-
-        return folded(ids[0])
-    return None
 
 
 def scrub(notebook: Any) -> None:

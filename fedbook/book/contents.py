@@ -1,9 +1,9 @@
-"""The chapters of the book, in order: what they are called, where they lie, at which sizes they run."""
+"""The notebooks of the book, in order: what they are called, where they lie, at which sizes they run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from fedbook.arguments import one_of, wrong
 
 PROFILES = ("quick", "standard", "paper")
+KINDS = ("lesson", "results", "proofs")
 
 
 def _sizes(**profiles: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
@@ -20,7 +21,7 @@ def _sizes(**profiles: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
 
 @dataclass(frozen=True)
 class Chapter:
-    """One chapter: ``notebooks/NN_slug.ipynb``.
+    """One notebook of a chapter: its lesson ``NN_slug``, its ``NN_slug_results`` or its ``NN_slug_proofs``.
 
     ``parameters`` holds, for each profile, the values that replace those of the notebook's parameters
     cell; an empty table runs the notebook as it is committed. ``budget_s`` is what a quick run may take.
@@ -33,11 +34,16 @@ class Chapter:
     claim: str
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=_sizes)
     budget_s: float = 75.0
+    kind: str = "lesson"
+
+    def also(self, kind: str, **profiles: Mapping[str, Any]) -> Chapter:
+        """The chapter's notebook of another kind, e.g. ``FEDSC.also("results", quick={"rounds": 3})``."""
+        return replace(self, kind=one_of("kind", kind, KINDS), parameters=_sizes(**profiles), budget_s=60.0)
 
     @property
     def name(self) -> str:
-        """Number and slug, e.g. ``00_start_here``: the file name without its ending."""
-        return f"{self.number:02d}_{self.slug}"
+        """Number, slug and kind, e.g. ``00_start_here`` or ``01_fedsc_results``: the file name without its ending."""
+        return f"{self.number:02d}_{self.slug}" + ("" if self.kind == "lesson" else f"_{self.kind}")
 
     @property
     def file(self) -> str:
@@ -144,19 +150,40 @@ CHAPTERS: tuple[Chapter, ...] = (
 )
 
 
-def chapter(key: int | str) -> Chapter:
-    """The chapter with that number, slug (``fedsc``), name (``01_fedsc``) or file name.
+def select(*keys: int | str) -> list[Chapter]:
+    """In the book's order: a chapter's notebooks by number or slug (``1``, ``fedsc``), one by its name or file name.
 
     Raises: TypeError, ValueError (no such chapter; the message lists them).
     """
-    allowed = "a chapter: " + ", ".join(c.name for c in CHAPTERS)
-    if isinstance(key, bool) or not isinstance(key, (int, str)):
-        raise wrong(TypeError, "chapter", key, allowed)
-    for one in CHAPTERS:
-        names = {one.slug, one.name, one.file, str(one.number), f"{one.number:02d}"}
-        if str(key) in names:
-            return one
-    raise wrong(ValueError, "chapter", key, allowed)
+    chosen = set()
+    for key in keys:
+        names = {one.name for one in CHAPTERS if str(key) in (one.name, one.file)}
+        names = names or {one.name for one in CHAPTERS if str(key) in (one.slug, str(one.number), f"{one.number:02d}")}
+        if isinstance(key, bool) or not isinstance(key, (int, str)) or not names:
+            kind = ValueError if isinstance(key, (int, str)) and not isinstance(key, bool) else TypeError
+            raise wrong(kind, "chapter", key, "a chapter: " + ", ".join(one.name for one in CHAPTERS))
+        chosen |= names
+    return [one for one in CHAPTERS if one.name in chosen]
+
+
+def navigation(name: str, chapters: Sequence[Chapter] = CHAPTERS) -> str:
+    """Markdown for both ends of the notebook ``name``: lesson before, contents, the chapter's kinds, lesson after.
+
+    Raises: ValueError (no such notebook).
+    """
+    here = next((one for one in chapters if one.name == name), None)
+    if here is None:
+        raise wrong(ValueError, "name", name, "one of " + ", ".join(one.name for one in chapters))
+    kinds = [one for one in chapters if one.slug == here.slug]
+    lessons = [one for one in chapters if one.kind == "lesson"]
+    at = next(place for place, one in enumerate(lessons) if one.slug == here.slug)
+    first = lessons[0]
+    parts = [f"← [{one.number} {one.title}]({one.file})" for one in lessons[max(at - 1, 0) : at]]
+    parts.append("**contents**" if here is first else f"[contents]({first.file})")
+    if len(kinds) > 1:
+        parts += [f"**{one.kind}**" if one is here else f"[{one.kind}]({one.file})" for one in kinds]
+    parts += [f"[{one.number} {one.title}]({one.file}) →" for one in lessons[at + 1 : at + 2]]
+    return " · ".join(parts)
 
 
 def notebook_path(path: str | Path) -> Path:

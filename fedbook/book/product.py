@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fedbook.lab.records import MIME as RECORD
@@ -37,14 +37,37 @@ def place(number: int, cell: Any) -> str:
 
 
 def cell_problems(notebook: Any) -> list[str]:
-    """Errors among the outputs, tracebacks on stderr, and code cells that never finished."""
+    """Errors among the outputs, tracebacks on stderr, outputs unlike the committed, cells that never finished."""
     problems = []
     for number, cell in numbered(notebook):
         for output in cell.get("outputs", []):
             problems += [f"{place(number, cell)}: {text}" for text in _bad(output)]
-        if cell.get("metadata", {}).get("papermill", {}).get("status") == "running":
+        state = _state(cell)
+        if "problem" in state:
+            problems.append(f"{place(number, cell)}: {COLOUR.sub('', state['problem'])}")
+        if state.get("status") == "running":
             problems.append(f"{place(number, cell)}: was running when the time was up")
     return problems
+
+
+def _state(cell: Any) -> Mapping[str, Any]:
+    """What the tool that ran the cell noted: its ``status``, and nbval's ``problem``."""
+    metadata = cell.get("metadata", {})
+    return metadata.get("nbval") or metadata.get("papermill") or {}
+
+
+def counted(notebook: Any) -> dict[str, int]:
+    """All cells, code cells passed and failed, cells that nbval compared, and those that agreed."""
+    states = [(_state(cell), cell) for cell in notebook.cells if cell.cell_type == "code"]
+    done = [state.get("status") for state, _ in states]
+    marked = [state for state, cell in states if "nbval-check-output" in tags(cell) and "nbval" in cell.metadata]
+    return {
+        "cells": len(notebook.cells),
+        "passed": done.count("completed"),
+        "failed": done.count("failed"),
+        "marked": len(marked),
+        "agreed": sum(state["status"] == "completed" for state in marked),
+    }
 
 
 def widget_problems(notebook: Any) -> list[str]:

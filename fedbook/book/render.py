@@ -1,80 +1,123 @@
-"""The book as HTML: one page a chapter and a contents page, readable with the network off."""
+"""The book as HTML: a page a notebook, a contents page and a search index, readable with the network off."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
+from urllib.parse import unquote
 
-from fedbook.book.chapter_page import RenderError, chapter_page
-from fedbook.book.contents import CHAPTERS, Chapter
-from fedbook.book.page import page
+from fedbook.book.chapter_page import Page, RenderError, arxiv_links, chapter_page, title
+from fedbook.book.contents import CHAPTERS, Chapter, notebooks_folder
+from fedbook.book.page import page, write_assets
 from fedbook.book.run import ChapterReport, read_reports
 
+COMMITTED = '<p class="note">The outputs on this page are those committed with the book, at full sizes.</p>'
+OWN_RUN = '<p class="note">The outputs on this page are those of a run on this machine, profile {}.</p>'
 INTRODUCTION = """<h1>fedbook: federated learning you can run</h1>
 <p>Each chapter rebuilds one method from its derivation to its experiments, on real data, in a notebook whose
-every number was computed where it stands. These pages were made from the executed notebooks; the sliders
-live in the notebooks themselves.</p>"""
+every number was computed where it stands. {reference}</p>
+<p>The pages show the notebooks with their committed outputs, at full sizes, unless the table says otherwise. Runs at
+quick sizes on this machine are the proof that everything works here; their numbers stand on no page.</p>"""
+COLUMNS = ("Checked here", "Outputs", "Seconds", "Peak MB")
+Entry = tuple[str, str, str, str]  # page, heading, address, text
 
 
 def render_book(
     executed_dir: str | Path,
     out_dir: str | Path = "build/book",
-    chapters: Iterable[Chapter] = CHAPTERS,
     *,
     root: str | Path | None = None,
+    reference: Iterable[Entry] = (),
 ) -> Path:
-    """Render the executed notebooks in ``executed_dir`` and the contents page; the latter's path.
+    """Render every notebook and the contents page; the latter's path.
 
-    A chapter whose run failed gets no page, and the contents say so. ``root`` is the folder of the
-    notebooks, where the images that they name are.
-    Raises: RenderError (after all pages were tried, with every problem), FileNotFoundError (no folder).
+    A page shows the committed notebook of the folder ``root``, or what lies in ``executed_dir`` if that ran well at
+    another profile than quick. ``reference`` are search entries of the API reference, if it lies in ``out_dir``.
+    Raises: RenderError (after all pages were tried, with every problem), FileNotFoundError (no folder of notebooks).
     """
-    executed, out = Path(executed_dir), Path(out_dir)
-    if not executed.is_dir():
-        raise FileNotFoundError(f"executed_dir: got {executed}; allowed is a folder with executed notebooks")
-    out.mkdir(parents=True, exist_ok=True)
-    chapters = tuple(chapters)
+    executed, out, folder = Path(executed_dir), Path(out_dir), notebooks_folder(root)
+    write_assets(out)
     reports = read_reports(executed)
-    problems, written = [], set()
-    for chapter in chapters:
-        product, report = executed / chapter.file, reports.get(chapter.name)
-        target = out / chapter.page
-        target.unlink(missing_ok=True)
-        if not product.is_file() or (report is not None and not report.ok):
+    problems: list[str] = []
+    pages: dict[str, Page] = {}
+    for chapter in CHAPTERS:
+        (out / chapter.page).unlink(missing_ok=True)
+        source, note = folder / chapter.file, COMMITTED
+        if shows_own_run(reports.get(chapter.name)) and (executed / chapter.file).is_file():
+            source, note = executed / chapter.file, OWN_RUN.format(escape(reports[chapter.name].profile))
+        if not source.is_file():
             continue
         try:
-            target.write_text(chapter_page(product, chapter, root), encoding="utf-8")
-            written.add(chapter.name)
+            pages[chapter.page] = chapter_page(source, chapter, folder, note)
         except RenderError as error:
             problems.append(str(error))
-    index = out / "index.html"
-    index.write_text(contents_page(chapters, reports, written), encoding="utf-8")
+    entries = [
+        (title(chapter), heading, f"{chapter.page}#{anchor}", text)
+        for chapter in CHAPTERS
+        if chapter.page in pages
+        for heading, anchor, text in pages[chapter.page].sections
+    ]
+    for name, one in pages.items():
+        (out / name).write_text(one.html, encoding="utf-8")
+        problems += [f"{Path(name).stem}: {link} leads to nothing in the book" for link in dead_links(name, pages)]
+    reference = list(reference)
+    index = json.dumps(entries + reference, ensure_ascii=False, separators=(",", ":"))
+    (out / "assets" / "search.js").write_text(f"window.bookIndex = {index};\n", encoding="utf-8")
+    contents = contents_page(reports, set(pages), bool(reference))
+    (out / "index.html").write_text(contents, encoding="utf-8")
     if problems:
         raise RenderError("\n".join(problems))
-    return index
+    return out / "index.html"
 
 
-def contents_page(chapters: Iterable[Chapter], reports: Mapping[str, ChapterReport], written: set[str]) -> str:
-    """The table of contents: title and claim of each chapter, its state, and what its run cost."""
-    rows = []
-    for chapter in chapters:
-        report = reports.get(chapter.name)
-        title = escape(chapter.title)
-        if chapter.name in written:
-            title, state = f'<a href="{chapter.page}">{title}</a>', '<span class="status-ready">ready</span>'
-        else:
-            state = "failed" if report is not None and not report.ok else "not run"
-        costs = (report.seconds, report.peak_mb, report.size_kb) if report is not None else (None, None, None)
-        cells = "".join(f'<td class="number">{"" if cost is None else f"{cost:.0f}"}</td>' for cost in costs)
-        rows.append(
-            f'<tr><td class="number">{chapter.number}</td><td>{title}<br><small>{escape(chapter.claim)}</small>'
-            f"<br><small><i>{escape(chapter.citation)}</i></small></td><td>{state}</td>{cells}</tr>"
-        )
-    head = "".join(f'<th scope="col" class="number">{text}</th>' for text in ("seconds", "peak MB", "kB"))
-    table = (
-        '<div class="scroll"><table><thead><tr><th scope="col" class="number">No.</th><th scope="col">Chapter</th>'
-        f'<th scope="col">State</th>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
-    )
-    note = "<p class='note'>Seconds, peak memory and size are those of the run that made this page.</p>"
-    return page("fedbook", f"{INTRODUCTION}{table}{note}")
+def shows_own_run(report: ChapterReport | None) -> bool:
+    """Whether the page shows what ran here: never numbers of quick sizes, which no sentence is about."""
+    return report is not None and report.ok and report.profile != "quick"
+
+
+def dead_links(name: str, pages: Mapping[str, Page]) -> list[str]:
+    """The links of the page ``name`` that lead to no page of the book, or to no place in it."""
+    dead = []
+    for link in pages[name].links:
+        target, _, anchor = link.partition("#")
+        target = target or name
+        if target.startswith(("https:", "http:", "mailto:")) or target == "index.html":
+            continue
+        if target not in pages or (anchor and unquote(anchor) not in pages[target].anchors):
+            dead.append(link)
+    return dead
+
+
+def contents_page(reports: Mapping[str, ChapterReport], written: set[str], reference: bool) -> str:
+    """The table of contents: title and claim of each notebook, and what ran here, how long, whether it agreed."""
+    link = 'The package is documented in the <a href="api/fedbook.html">API reference</a>.' if reference else ""
+    head = "".join(f'<th scope="col">{text}</th>' for text in ("Notebook", *COLUMNS))
+    rows = "".join(_row(chapter, reports.get(chapter.name), chapter.page in written) for chapter in CHAPTERS)
+    table = f'<table class="contents"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+    return page("fedbook", INTRODUCTION.format(reference=link) + table)
+
+
+def _row(chapter: Chapter, report: ChapterReport | None, written: bool) -> str:
+    name = escape(title(chapter))
+    name = f'<a href="{chapter.page}">{name}</a>' if written else name
+    if chapter.kind == "lesson":
+        name += f"<br><small>{escape(chapter.claim)}</small>"
+        name += f"<br><small><i>{arxiv_links(escape(chapter.citation))}</i></small>"
+    outputs = "-" if not written else f"this run, {report.profile}" if shows_own_run(report) else "committed"
+    costs = (report.seconds, report.peak_mb) if report is not None else (None, None)
+    values = (_checked(report), outputs, *("-" if cost is None else f"{cost:.0f}" for cost in costs))
+    cells = "".join(f'<td data-label="{label}">{value}</td>' for label, value in zip(COLUMNS, values, strict=True))
+    return f"<tr><td>{name}</td>{cells}</tr>"
+
+
+def _checked(report: ChapterReport | None) -> str:
+    """What ran here, and whether the cells marked for comparison gave what is committed."""
+    if report is None:
+        return "not run"
+    counted = f"; {report.agreed} of {report.marked} marked cells agree" if report.marked else ""
+    if report.ok:
+        return f"ran ({escape(report.profile)}){counted}"
+    problems = "".join(f"<li>{escape(problem)}</li>" for problem in report.problems)
+    return f"<details><summary>failed ({escape(report.profile)}){counted}</summary><ul>{problems}</ul></details>"

@@ -1,7 +1,9 @@
-"""Running chapters: papermill at a profile's size, then a scan for what papermill does not notice.
+"""Running notebooks, each once: a lesson under nbval, any other under papermill with a scan afterwards.
 
-papermill neither fails when a widget callback raises, nor when a parameter is misspelt; both are checked
-here. Two chapters run at a time, each in its own process with one torch thread.
+nbval executes the committed notebook at the profile's size (preparing keeps the stored outputs), compares the
+cells tagged ``nbval-check-output`` with what is committed and fails when a widget callback raises. papermill
+fails neither then nor for a misspelt parameter; both are checked here. Two notebooks run at a time, each in
+its own process with one torch thread.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from fedbook.arguments import integer, one_of, real
 from fedbook.book.contents import PROFILES, Chapter, notebook_path, notebooks_folder
 from fedbook.book.kernel import run_process, surroundings
 from fedbook.book.parameters import checked
-from fedbook.book.product import cell_problems, records, widget_problems
+from fedbook.book.product import cell_problems, counted, records, widget_problems
 
 WORKER = Path(__file__).with_name("worker.py")
 REPORTS = "reports.json"
@@ -28,10 +30,12 @@ REPORTS = "reports.json"
 
 @dataclass(frozen=True)
 class ChapterReport:
-    """What one run of a chapter gave. ``problems`` is empty when all is well.
+    """What one run of a notebook gave. ``problems`` is empty when all is well.
 
-    ``peak_mb`` is the kernel's largest resident size in MB (2**20 bytes), ``size_kb`` the size of the
-    executed notebook in kB (1,000 bytes). Both, and ``seconds``, are None where there was nothing to measure.
+    ``passed`` and ``failed`` count code cells, ``marked`` those whose outputs were compared with the committed
+    ones and ``agreed`` those among them that gave the same. ``peak_mb`` is the kernel's largest resident size
+    in MB (2**20 bytes), ``size_kb`` the size of the executed notebook in kB (1,000 bytes). Both, and
+    ``seconds``, are None where there was nothing to measure.
     """
 
     name: str
@@ -43,6 +47,11 @@ class ChapterReport:
     size_kb: float | None = None
     records: Mapping[str, Any] = field(default_factory=dict)
     product: str | None = None
+    kind: str = "lesson"
+    passed: int = 0
+    failed: int = 0
+    marked: int = 0
+    agreed: int = 0
 
     @property
     def ok(self) -> bool:
@@ -58,12 +67,13 @@ def run_chapter(
     profile: str = "",
     timeout: float = 300.0,
     folder: str | Path | None = None,
+    compare: bool = False,
 ) -> ChapterReport:
     """Execute the notebook at ``path`` and report; ``out_path`` keeps the product.
 
-    The kernel works in the notebook's folder, or in ``folder``.
-
-    Problems inside the notebook are in the report, each with chapter, cell number, first line and error.
+    ``compare`` runs it under nbval, in the product's folder; papermill's kernel works in the notebook's
+    folder, or in ``folder``. Problems inside the notebook are in the report, each with chapter, cell number,
+    first line and error.
     ``timeout`` is in seconds, for the whole notebook.
     Raises: FileNotFoundError, ValueError and TypeError (a parameter that the notebook does not have).
     """
@@ -80,8 +90,11 @@ def run_chapter(
             "product": str(product),
             "parameters": parameters,
             "folder": str(Path(folder or path.parent).resolve()),
+            "compare": compare,
+            "timeout": timeout,
         }
         job.write_text(json.dumps(work), encoding="utf-8")
+        env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         code, log = run_process([sys.executable, "-P", str(WORKER), str(job)], env, timeout)
         answer = job.with_suffix(".answer.json")
         told = json.loads(answer.read_text(encoding="utf-8")) if answer.is_file() else {}
@@ -99,12 +112,12 @@ def _report(path: Path, profile: str, product: Path, told: Mapping[str, Any], ke
     """The report of a run from its product and what the worker told."""
     import nbformat
 
-    problems, values, cells, size = [], {}, 0, None
+    problems, values, counts, size = [], {}, {}, None
     if product.is_file():
         notebook = nbformat.read(product, as_version=4)
         values, wrong_records = records(notebook)
         problems = cell_problems(notebook) + widget_problems(notebook) + wrong_records
-        cells, size = len(notebook.cells), product.stat().st_size / 1000
+        counts, size = counted(notebook), product.stat().st_size / 1000
     if told["failure"]:
         problems.append(told["failure"])
     peak = told.get("peak_mb")
@@ -112,7 +125,7 @@ def _report(path: Path, profile: str, product: Path, told: Mapping[str, Any], ke
         name=path.stem,
         profile=profile,
         problems=tuple(f"{path.stem}: {problem}" for problem in problems),
-        cells=cells,
+        **counts,
         seconds=told.get("seconds"),
         peak_mb=peak if peak is not None and math.isfinite(peak) else None,
         size_kb=size,
@@ -145,11 +158,14 @@ def run_all(
     def one(chapter: Chapter) -> ChapterReport:
         limit = timeout if timeout is not None else 10 * chapter.budget_s if profile == "quick" else 86_400.0
         try:
-            return run_chapter(
-                folder / chapter.file, chapter.sizes(profile), out / chapter.file, profile=profile, timeout=limit
+            product = out / chapter.file
+            proof = profile == "quick" and chapter.kind == "lesson"  # at other sizes the product becomes a page
+            report = run_chapter(
+                folder / chapter.file, chapter.sizes(profile), product, profile=profile, timeout=limit, compare=proof
             )
         except (OSError, TypeError, ValueError) as error:
-            return ChapterReport(chapter.name, profile, (f"{chapter.name}: {error}",))
+            report = ChapterReport(chapter.name, profile, (f"{chapter.name}: {error}",))
+        return replace(report, kind=chapter.kind)
 
     with ThreadPoolExecutor(jobs) as pool:
         reports = list(pool.map(one, chapters))
@@ -175,11 +191,13 @@ def read_reports(folder: str | Path) -> dict[str, ChapterReport]:
 def table(reports: Iterable[ChapterReport]) -> str:
     """The reports as lines of text: one a chapter, the problems below."""
     reports = list(reports)
-    lines = [f"{'chapter':<20} {'cells':>5} {'seconds':>8} {'peak MB':>8} {'kB':>6} {'records':>7}  status"]
+    head = f"{'notebook':<28} {'cells':>7} {'agreed':>7} {'seconds':>8} {'peak MB':>8} {'kB':>6} {'records':>7}"
+    lines = [f"{head}  status"]
     for one in reports:
         seconds, peak, size = (_number(value) for value in (one.seconds, one.peak_mb, one.size_kb))
-        status = "ok" if one.ok else "FAILED"
-        lines.append(f"{one.name:<20} {one.cells:>5} {seconds:>8} {peak:>8} {size:>6} {len(one.records):>7}  {status}")
+        cells, agreed = f"{one.passed}/{one.passed + one.failed}", f"{one.agreed}/{one.marked}"
+        numbers = f"{cells:>7} {agreed:>7} {seconds:>8} {peak:>8} {size:>6} {len(one.records):>7}"
+        lines.append(f"{one.name:<28} {numbers}  {'ok' if one.ok else 'FAILED'}")
     return "\n".join(lines + [problem for one in reports for problem in one.problems])
 
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from fedbook.compression.codec import Codec, Compressor, compressor
-from fedbook.compression.hexagonal import Hexagonal
-from fedbook.compression.lattice import G2, cell_area
+from fedbook.compression.codec import (
+    COMPRESSORS,
+    Codec,
+    Compressor,
+    UpperTriangle,
+    compressor,
+    triangle_wire,
+)
+from fedbook.compression.hexagonal import G2, Hexagonal, cell_area
 from fedbook.compression.scalar import UniformScalar
 from fedbook.compression.sparse import RandomK, TopK, keep_columns
 from fedbook.compression.wire import HEADER_BYTES
 
 __all__ = [
-    "G2",
-    "HEADER_BYTES",
-    "Codec",
-    "Compressor",
-    "Hexagonal",
-    "RandomK",
-    "TopK",
-    "UniformScalar",
-    "cell_area",
-    "compressor",
-    "keep_columns",
-]
+    "COMPRESSORS", "G2", "HEADER_BYTES", "Codec", "Compressor", "Hexagonal", "RandomK", "TopK", "UniformScalar",
+    "UpperTriangle", "cell_area", "compressor", "keep_columns", "triangle_wire",
+]  # fmt: skip

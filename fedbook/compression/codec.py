@@ -1,20 +1,20 @@
-"""Compressors by name, and a compressor as the codec of an exchange."""
+"""The registry of compressors, and the codecs of an exchange: a compressor, or symmetric matrices as triangles."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedbook import arguments
 from fedbook.compression.hexagonal import Hexagonal
 from fedbook.compression.scalar import UniformScalar
-from fedbook.compression.sparse import RandomK, TopK
-from fedbook.wire import Encoded
-
-NAMES = ("none", "scalar", "hex", "topk", "randomk")
+from fedbook.compression.sparse import RandomK, Sparse, TopK
+from fedbook.wire import Encoded, Wire
 
 
 class Compressor(Protocol):
@@ -30,6 +30,63 @@ class Compressor(Protocol):
 
 
 @dataclass(frozen=True)
+class Kind:
+    """A line of the registry: all that the rest of the package needs to know of a compressor.
+
+    ``words``: its name in tables and pictures. ``about``: one line. ``make``: the class, whose ``at(bits, width, low,
+    high, **options)`` makes one and whose ``number`` stands in the header (None: nothing is compressed). ``options``:
+    what it takes beside bits and range. ``unbiased``: whether, as it is made by default, the error has mean 0.
+    ``paper``: its name in the tables of Castiglia et al.
+    """
+
+    words: str
+    about: str
+    make: type[Compressor] | None
+    options: tuple[str, ...] = ()
+    unbiased: bool = False
+    paper: str | None = None
+
+    @property
+    def most_bits(self) -> int:
+        """The largest number of bits a component."""
+        return 32 if self.make is None else self.make.most_bits
+
+    @property
+    def sparse(self) -> bool:
+        """Whether bits mean a number of components, each of 32 bits."""
+        return self.make is not None and issubclass(self.make, Sparse)
+
+
+COMPRESSORS = MappingProxyType({
+    "none": Kind("none", "components go as they are", None, unbiased=True, paper="none"),
+    "scalar": Kind("scalar", "2^b levels a component", UniformScalar, ("dither", "grid"), True, "scalar"),
+    "hex": Kind("hexagonal", "4^b lattice points a pair", Hexagonal, ("dither", "codebook"), paper="vector"),
+    "topk": Kind("top-k", "the k = floor(b P / 32) components of largest magnitude", TopK, paper="top-k"),
+    "randomk": Kind("random-k", "k = floor(b P / 32) random components", RandomK),
+})  # fmt: skip
+
+
+def compressor(
+    name: str, bits: int, width: int, low: float | None = -1.0, high: float | None = 1.0, **options: Any
+) -> Compressor | None:
+    """The compressor ``name`` of :data:`COMPRESSORS`, ``bits`` bits for each of ``width`` components; "none": None.
+
+    Quantisers have the range ``low``, ``high`` (None for both: the range of each message). Sparse ones keep
+    k = floor(bits width / 32) of the 32-bit components, as the paper charges them; the positions of top-k come on top
+    of that and are counted. ``options``: those of its line.
+
+    Raises: TypeError, ValueError (k = 0: so few bits leave no component).
+    Source: Castiglia et al. 2022, section 5.
+    """
+    kind = COMPRESSORS[arguments.one_of("name", name, COMPRESSORS)]
+    bits, width = arguments.integer("bits", bits, 1, kind.most_bits), arguments.integer("width", width, 1)
+    for option in sorted(set(options) - set(kind.options)):
+        allowed = f"nothing more for {name!r} than {', '.join(kind.options) or 'bits and width'}"
+        raise arguments.wrong(TypeError, option, options[option], allowed)
+    return None if kind.make is None else kind.make.at(bits, width, low, high, **options)
+
+
+@dataclass(frozen=True)
 class Codec:
     """A compressor as the codec of an upload that is one tensor: rows [R, B, P], or [R, P] seen as [R, 1, P].
 
@@ -40,8 +97,8 @@ class Codec:
     compressor: Compressor
 
     def __post_init__(self):
-        words, kind = ("encode", "decode", "payload_bytes"), isinstance(self.compressor, type)
-        if kind or not all(callable(getattr(self.compressor, word, None)) for word in words):
+        made = not isinstance(self.compressor, type)
+        if not made or not all(callable(getattr(self.compressor, word, None)) for word in ("encode", "decode")):
             raise arguments.wrong(TypeError, "compressor", self.compressor, "a compressor (compressor(...) makes one)")
 
     def encode(self, message: dict[str, Tensor], rngs: list[np.random.Generator]) -> list[Encoded]:
@@ -54,31 +111,43 @@ class Codec:
         return {name: self.compressor.decode(buffers, rows).view(like[name].shape)}
 
 
-def compressor(
-    name: str, bits: int, width: int, low: float | None = -1.0, high: float | None = 1.0, **more: Any
-) -> Compressor | None:
-    """The compressor ``name`` at ``bits`` bits for each of ``width`` components; None for "none".
+class UpperTriangle:
+    """Codec of an upload that is one symmetric matrix: row by row its entries on and above the diagonal, nothing lost.
 
-    "scalar", "hex": quantisers on the range ``low``, ``high`` (None for both: the range of each message). "topk" and
-    "randomk" keep k = floor(bits width / 32) of the 32-bit components, as the paper charges them; the positions of
-    top-k come on top of that and are counted. ``more`` goes to the compressor.
-
-    Raises: TypeError, ValueError (k = 0: so few bits leave no component).
-    Source: Castiglia et al. 2022, section 5.
+    Shapes: rows [R, H, H], H (H + 1) / 2 numbers of their dtype each.
+    Raises: TypeError, ValueError (also: a matrix that is not symmetric, a buffer of another length).
+    Source: the protocol :class:`fedbook.federation.exchange.Codec`.
     """
-    arguments.one_of("name", name, NAMES)
-    bits, width = arguments.integer("bits", bits, 1, 32), arguments.integer("width", width, 1)
-    if name == "none":
-        return None
-    if name in ("scalar", "hex"):
-        return (UniformScalar if name == "scalar" else Hexagonal)(bits, low, high, **more)
-    if more:
-        raise arguments.wrong(TypeError, sorted(more)[0], more[sorted(more)[0]], f"nothing more for {name!r}")
-    k = bits * width // 32
-    if k == 0:
-        allowed = f"at least {-(-32 // bits)}, as k = floor(bits width / 32) must be 1 or more"
-        raise arguments.wrong(ValueError, f"width with {bits} bits", width, allowed)
-    return TopK(k) if name == "topk" else RandomK(k)
+
+    def encode(self, message: dict[str, Tensor], rngs: list[np.random.Generator]) -> list[Encoded]:
+        """One buffer for each row of the message's only tensor."""
+        return _triangles(_rows("message", message)[1])
+
+    def decode(self, buffers: list[Encoded], like: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The matrices [R, H, H] in the dtype and on the device of ``like``."""
+        name, rows = _rows("like", like)
+        i, j = torch.triu_indices(*rows.shape[1:])
+        size = len(i) * rows.element_size()
+        if len(buffers) != len(rows) or any(buffer.nbytes != size for buffer in buffers):
+            given = [buffer.nbytes for buffer in buffers]
+            raise arguments.wrong(ValueError, "buffers, bytes", given, f"{size} for each of the {len(rows)} rows")
+        decoded = torch.empty_like(rows)
+        for row, buffer in zip(decoded, buffers, strict=True):
+            row[i, j] = row[j, i] = buffer.buffer.view(rows.dtype).to(rows.device)
+        return {name: decoded}
+
+
+def triangle_wire(matrices: Tensor) -> Wire:
+    """A broadcast of symmetric matrices [S, H, H] as their upper triangles. Raises: TypeError, ValueError."""
+    return Wire(matrices, tuple((buffer,) for buffer in _triangles(matrices)))
+
+
+def _triangles(rows: Tensor) -> list[Encoded]:
+    arguments.tensor("rows", rows, ndim=3, kind="float", finite=False)
+    if rows.shape[1] != rows.shape[2] or not torch.equal(rows, rows.mT):
+        raise arguments.wrong(ValueError, "rows", rows, "symmetric matrices [R, H, H]")
+    i, j = torch.triu_indices(*rows.shape[1:])
+    return [Encoded(row.view(torch.uint8)) for row in rows.detach().cpu()[:, i, j].contiguous()]
 
 
 def _rows(name: str, message: dict[str, Tensor]) -> tuple[str, Tensor]:

@@ -1,8 +1,10 @@
-"""What the compressors share: checks of a batch of messages, their seeds and dithers, and the range of a message."""
+"""What the compressors share: checks of messages, seeds and dithers, ranges, and the way of the quantisers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -10,8 +12,9 @@ from torch import Tensor
 
 from fedbook import arguments
 from fedbook.compression import wire
+from fedbook.wire import Encoded
 
-DITHER, OWN_RANGE = 1, 4  # flags in the header that both quantisers know
+DITHER, VARIANT, OWN_RANGE = 1, 2, 4  # flags in the header of a quantiser: the second says which grid, which codebook
 Scale = float | Tensor  # one number for all messages, or one for each: [R, 1, 1]
 LARGEST = float(torch.finfo(torch.float32).max) / 4  # of a range: what is decoded may lie a whole range beyond it
 
@@ -125,13 +128,13 @@ def ranges(x: Tensor, low: float | None, high: float | None) -> tuple[np.ndarray
     return _outward(lows, -np.inf), _outward(highs, np.inf)
 
 
-def read_ranges(found: np.ndarray, low: float | None, high: float | None) -> tuple[np.ndarray, np.ndarray]:
+def read_ranges(head: np.ndarray, low: float | None, high: float | None) -> tuple[np.ndarray, np.ndarray]:
     """The range of each message, [R] float64, from its header, which must agree with the fixed one.
 
     Raises: ValueError.
     """
     if low is None:
-        lows, highs = bits_float(found["low"]), bits_float(found["high"])
+        lows, highs = bits_float(head["low"]), bits_float(head["high"])
         bad = np.flatnonzero(~((lows >= -LARGEST) & (lows <= highs) & (highs <= LARGEST)))  # NaN too
         if len(bad):
             got = (float(lows[bad[0]]), float(highs[bad[0]]))
@@ -140,11 +143,11 @@ def read_ranges(found: np.ndarray, low: float | None, high: float | None) -> tup
             )
         return lows, highs
     for field, end in (("low", low), ("high", high)):
-        other = np.flatnonzero(found[field] != float_bits(end))
+        other = np.flatnonzero(head[field] != float_bits(end))
         if len(other):
-            got = float(bits_float(found[field])[other[0]])
+            got = float(bits_float(head[field])[other[0]])
             raise arguments.wrong(ValueError, f"buffer {other[0]}, {field} in its header", got, f"{end}, as float32")
-    return np.full(len(found), low), np.full(len(found), high)
+    return np.full(len(head), low), np.full(len(head), high)
 
 
 def _outward(ends: np.ndarray, to: float) -> np.ndarray:
@@ -182,3 +185,103 @@ def float_bits(values: np.ndarray | float) -> np.ndarray:
 def bits_float(patterns: np.ndarray) -> np.ndarray:
     """The numbers, float64, of bit patterns of float32."""
     return np.ascontiguousarray(patterns).view(np.float32).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Quantiser:
+    """What the quantisers share: a range, the dither, and the way from rows to buffers and back.
+
+    ``low``, ``high``: a range that both sides know, outside of which nothing is accepted; or None for both: least and
+    largest entry of each message, rounded outward to float32 and sent in the header. A new quantiser is a subclass
+    with ``name``, ``number`` and ``most_bits``, a field for each option (``dither`` among them), ``_variant``,
+    ``_steps``, ``_codes`` and ``_values``, and a line in :data:`fedbook.compression.codec.COMPRESSORS`.
+    """
+
+    bits: int
+    low: float | None = -1.0
+    high: float | None = 1.0
+
+    name: ClassVar[str]
+    number: ClassVar[int]  # of the kind of message, in the header
+    most_bits: ClassVar[int]
+
+    def __post_init__(self):
+        arguments.integer("bits", self.bits, 1, self.most_bits)
+        arguments.flag("dither", self.dither)
+        low, high = fixed_range(self.low, self.high)
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
+
+    @classmethod
+    def at(cls, bits: int, width: int, low: float | None, high: float | None, **options: Any) -> Quantiser:
+        """The quantiser of ``bits`` bits a component, whatever the ``width``."""
+        return cls(bits, low, high, **options)
+
+    @property
+    def code_bits(self) -> int:
+        """Bits of one code on the wire."""
+        return self.bits
+
+    @property
+    def codewords(self) -> int:
+        """How many codes there are."""
+        return 2**self.code_bits
+
+    def code_count(self, B: int, P: int) -> int:
+        """Codes of a message of B vectors of P components."""
+        return B * P
+
+    @property
+    def flags(self) -> int:
+        """The flags in the header of its messages."""
+        return DITHER * self.dither + VARIANT * self._variant + OWN_RANGE * (self.low is None)
+
+    def payload_bytes(self, B: int, P: int) -> int:
+        """Bytes of the body of a message of B vectors of P components; the header has 32 more.
+
+        Raises: TypeError, ValueError.
+        """
+        B, P = arguments.integer("B", B, 1), arguments.integer("P", P, 1)
+        return wire.packed_bytes(self.code_count(B, P), self.code_bits)
+
+    def encode(self, x: Tensor, rngs: list[np.random.Generator]) -> list[Encoded]:
+        """R messages in their wire format; a seed of the dither is drawn from each message's generator.
+
+        Shapes: ``x`` [R, B, P], ``rngs`` R generators.
+        Raises: TypeError, ValueError (NaN, infinity, entries outside of the fixed range, or too large for an own one).
+        """
+        x = checked(x, rngs)
+        lows, highs = ranges(x, self.low, self.high)
+        head = wire.headers(self.number, self.code_bits, self.flags, tuple(x.shape))
+        head["seed"] = draw_seeds(rngs) if self.dither else 0
+        head["low"], head["high"] = float_bits(lows), float_bits(highs)
+        spreads = highs - lows
+
+        def codes(rows: slice | np.ndarray, dtype: torch.dtype) -> Tensor:
+            return self._codes(x[rows].to(dtype), head["seed"][rows], lows[rows], spreads[rows])
+
+        bodies = by_precision(x.dtype, self._steps(spreads), codes).flatten(1)
+        return wire.seal(head, wire.pack(bodies, self.code_bits))
+
+    def decode(self, buffers: list[Encoded], like: Tensor) -> Tensor:
+        """What R messages say, in ``like``'s dtype and device.
+
+        Shapes: R messages, ``like`` [R, B, P], to [R, B, P].
+        Raises: TypeError, ValueError (damaged, or written by another compressor or for another shape).
+        """
+        R, B, P = checked_form(like)
+        head = wire.read_headers(buffers, self.number, self.code_bits, (R, B, P))
+        wire.expect(head, "flags", self.flags, f"{self.flags}, those of {self}")
+        bodies = wire.read_bodies(buffers, self.payload_bytes(B, P))
+        lows, highs = read_ranges(head, self.low, self.high)
+        codes = wire.unpack(bodies.to(like.device), self.code_bits, self.code_count(B, P))
+        if self.codewords < 2**self.code_bits and R and int(codes.max()) >= self.codewords:
+            allowed = f"below {self.codewords}, the codewords"
+            raise arguments.wrong(ValueError, "buffers, largest code", int(codes.max()), allowed)
+        spreads = highs - lows
+
+        def values(rows: slice | np.ndarray, dtype: torch.dtype) -> Tensor:
+            form = torch.empty((), dtype=dtype, device=like.device).expand(len(lows[rows]), B, P)
+            return self._values(codes[rows], head["seed"][rows], lows[rows], spreads[rows], form).to(like.dtype)
+
+        return by_precision(like.dtype, self._steps(spreads), values)

@@ -31,24 +31,14 @@ from fedbook.wire import Encoded
 
 
 def party_dither(seed: int, t: int, party: int, shape: tuple[int, ...]) -> Tensor:
-    """The dither of ``party`` in round ``t``, in units of a step: float32 ``shape`` in [-1/2, 1/2), known to all.
-
-    Raises: TypeError, ValueError.
-    """
-    t, party = arguments.integer("t", t, -1), arguments.integer("party", party, 0)
+    """The dither of ``party`` in round ``t``, in units of a step: float32 ``shape`` in [-1/2, 1/2), known to all."""
     drawn = stream(seed, "dither of a secure sum", t, party).random(shape, dtype=np.float32)
     return torch.from_numpy(drawn).sub_(0.5)
 
 
 def pair_mask(seed: int, t: int, pair: tuple[int, int], shape: tuple[int, ...], bits: int) -> Tensor:
-    """The mask of a pair of parties i < j in round ``t``: int64 ``shape``, uniform in [0, 2^bits).
-
-    Raises: TypeError, ValueError.
-    """
-    i, j = (arguments.integer("pair", party, 0) for party in pair)
-    if i >= j:
-        raise arguments.wrong(ValueError, "pair", pair, "two numbers in ascending order")
-    t, bits = arguments.integer("t", t, -1), arguments.integer("bits", bits, 1, wire.MOST_BITS)
+    """The mask of a pair of parties i < j in round ``t``: int64 ``shape``, uniform in [0, 2^bits)."""
+    i, j = pair
     words = stream(seed, f"mask of a secure sum with {i}", t, j).integers(0, 2**32, shape, dtype=np.uint32)
     return torch.from_numpy(words.astype(np.int64)) & (2**bits - 1)
 
@@ -57,12 +47,7 @@ def mask_codes(codes: Tensor, seed: int, t: int, party: int, parties: int, bits:
     """Codes of ``party`` with the masks of all its pairs on top, modulo 2^bits.
 
     Shapes: ``codes`` [...] integers to int64 [...]. The sum over all parties modulo 2^bits is that of the codes.
-    Raises: TypeError, ValueError.
     """
-    arguments.tensor("codes", codes, kind="integer")
-    bits = arguments.integer("bits", bits, 1, wire.MOST_BITS)
-    parties = arguments.integer("parties", parties, 1)
-    party = arguments.integer("party", party, 0, parties - 1)
     masked = codes.to(torch.int64)
     for other in range(parties):
         if other != party:
@@ -80,7 +65,8 @@ class MaskedIntegers:
     """
 
     bits: int
-    name = "masked"
+
+    name, number = "masked", 5
 
     def __post_init__(self):
         arguments.integer("bits", self.bits, 1, wire.MOST_BITS)
@@ -94,9 +80,14 @@ class MaskedIntegers:
 
         Shapes: ``x`` [R, B, P] integers in [0, 2^bits). Raises: TypeError, ValueError.
         """
-        messages.checked(x, rngs, kind="integer")
-        bodies = wire.pack(x.flatten(1), self.bits)
-        return wire.seal(wire.headers("masked", self.bits, 0, tuple(x.shape)), bodies)
+        x = messages.checked(x, rngs, kind="integer")
+        if x.numel():
+            least, most = (int(code) for code in torch.aminmax(x))
+            if least < 0 or most >= 2**self.bits:
+                allowed = f"whole numbers in [0, {2**self.bits}): {self.bits} bits"
+                raise arguments.wrong(ValueError, "x", [least, most], allowed)
+        head = wire.headers(self.number, self.bits, 0, tuple(x.shape))
+        return wire.seal(head, wire.pack(x.flatten(1), self.bits))
 
     def decode(self, buffers: list[Encoded], like: Tensor) -> Tensor:
         """What R messages say, in the integer dtype and device of ``like`` [R, B, P].
@@ -106,7 +97,7 @@ class MaskedIntegers:
         shape = messages.checked_form(like, kind="integer")
         if torch.iinfo(like.dtype).max < 2**self.bits - 1:
             raise arguments.wrong(ValueError, "like", like, f"an integer dtype that holds {self.bits} bits")
-        wire.expect(wire.read_headers(buffers, "masked", self.bits, shape), "flags", 0)
+        wire.expect(wire.read_headers(buffers, self.number, self.bits, shape), "flags", 0)
         bodies = wire.read_bodies(buffers, self.payload_bytes(*shape[1:]))
         codes = wire.unpack(bodies.to(like.device), self.bits, shape[1] * shape[2])
         return codes.reshape(shape).to(like.dtype)
@@ -150,8 +141,7 @@ class SecureSum:
         """What each party sends: dithered, quantised and masked.
 
         Shapes: ``x`` [R, B, P]; ``seeds`` and ``parties``, R numbers: the common seed of a row's federation, and whose
-        row it is; to int64 [R, B, P] in [0, 2^bits).
-        Raises: TypeError, ValueError.
+        row it is; to int64 [R, B, P] in [0, 2^bits). Raises: ValueError (entries outside of the range).
         """
         codes, _ = self._quantised(x, seeds, t, parties)
         for row, seed, party in zip(codes, seeds, parties, strict=True):
@@ -162,40 +152,33 @@ class SecureSum:
         """What each party's message is decoded to, and so adds to the total, in ``x``'s dtype.
 
         Shapes: ``x``, ``seeds`` and ``parties`` as in ``masked``, to [R, B, P].
-        Raises: TypeError, ValueError.
         """
         codes, dithers = self._quantised(x, seeds, t, parties)
         return self.quantiser.reconstruct(codes, dithers, dithers).to(x.dtype)
 
     def codes(self, sums: Tensor) -> Tensor:
-        """The sum of the parties' codes from the sum of their messages, [...] int64. Raises: TypeError."""
-        return arguments.tensor("sums", sums, kind="integer").to(torch.int64) & (2**self.bits - 1)
+        """The sum of the parties' codes from the sum of their messages, [...] int64."""
+        return sums.to(torch.int64) & (2**self.bits - 1)
 
     def total(self, sums: Tensor, seeds: Sequence[int], t: int, like: Tensor) -> Tensor:
         """The sum of the decoded messages of all parties, in ``like``'s dtype.
 
         Shapes: ``sums`` [S, B, P] integers, the sums over the parties of what they sent; ``seeds`` S common seeds.
-        Raises: TypeError, ValueError.
         """
-        codes = self.codes(arguments.tensor("sums", sums, ndim=3, kind="integer"))
-        arguments.tensor("like", like, kind="float", finite=False)
-        seeds = _numbers("seeds", seeds, sums, 2**63 - 1)
+        codes = self.codes(sums)
         dithers = torch.zeros(sums.shape, dtype=self._working_dtype(like), device=sums.device)
-        found: dict[int, Tensor] = {}  # at the parties every row of a federation asks for the same sum
+        drawn: dict[int, Tensor] = {}  # at the parties every row of a federation asks for the same sum
         for row, seed in zip(dithers, seeds, strict=True):
-            if seed not in found:
+            if seed not in drawn:
                 for party in range(self.parties):
                     row += self._dither(seed, t, party, row)
-                found[seed] = row
+                drawn[seed] = row
             else:
-                row.copy_(found[seed])
+                row.copy_(drawn[seed])
         return self.quantiser.reconstruct(codes, dithers, dithers, terms=self.parties).to(like.dtype)
 
     def _quantised(self, x: Tensor, seeds: Sequence[int], t: int, parties: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Codes and dithers of each row, [R, B, P] int64 and in the working dtype."""
-        arguments.tensor("x", x, ndim=3, kind="float", finite=False)
-        seeds = _numbers("seeds", seeds, x, 2**63 - 1)
-        parties = _numbers("parties", parties, x, self.parties - 1)
         x = x.to(self._working_dtype(x))
         dithers = torch.empty_like(x)
         for row, seed, party in zip(dithers, seeds, parties, strict=True):
@@ -209,9 +192,3 @@ class SecureSum:
         if not self.quantiser.dither:
             return torch.zeros_like(like)
         return party_dither(seed, t, party, tuple(like.shape)).to(device=like.device, dtype=like.dtype)
-
-
-def _numbers(name: str, numbers: Sequence[int], rows: Tensor, most: int) -> list[int]:
-    if not isinstance(numbers, list | tuple) or len(numbers) != len(rows):
-        raise arguments.wrong(ValueError, name, numbers, f"{len(rows)} numbers, one for each row")
-    return [arguments.integer(name, number, 0, most) for number in numbers]

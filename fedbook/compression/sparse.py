@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -13,7 +14,6 @@ from fedbook.compression import messages, wire
 from fedbook.wire import Encoded
 
 WHOLE, LIST, BITMAP, SHARED = 0, 1, 2, 4  # flags in the header: the form of the index; SHARED comes on top
-_MOST_WIDTH = 2**31 - 1
 
 
 def largest(scores: Tensor, k: int) -> Tensor:
@@ -24,12 +24,12 @@ def largest(scores: Tensor, k: int) -> Tensor:
     if k == scores.shape[-1]:
         return torch.ones_like(scores, dtype=torch.bool)
     least = torch.topk(scores, k, dim=-1, sorted=False).values.amin(-1, keepdim=True)
-    found = scores >= least
-    if int(found.sum()) == k * scores[..., 0].numel():  # no row has a tie at its k-th place
-        return found
+    kept = scores >= least
+    if int(kept.sum()) == k * scores[..., 0].numel():  # no row has a tie at its k-th place
+        return kept
     tied = scores == least
-    room = k - (found.sum(-1, keepdim=True) - tied.sum(-1, keepdim=True))
-    return found & (~tied | (tied.cumsum(-1) <= room))
+    room = k - (kept.sum(-1, keepdim=True) - tied.sum(-1, keepdim=True))
+    return kept & (~tied | (tied.cumsum(-1) <= room))
 
 
 def keep_columns(x: Tensor, scores: Tensor, k: int) -> Tensor:
@@ -48,7 +48,54 @@ def keep_columns(x: Tensor, scores: Tensor, k: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class TopK:
+class Sparse:
+    """What the sparse compressors share: k components of each vector are kept; values travel as float32."""
+
+    k: int
+
+    name: ClassVar[str]
+    number: ClassVar[int]  # of the kind of message, in the header
+    most_bits: ClassVar[int] = 32
+
+    def __post_init__(self):
+        arguments.integer("k", self.k, 1, 2**31 - 1)
+
+    @classmethod
+    def at(cls, bits: int, width: int, low: float | None, high: float | None) -> Sparse:
+        """The k = floor(bits width / 32) components that ``bits`` bits a component pay for, without their positions.
+
+        Raises: ValueError (k = 0: so few bits leave no component).
+        """
+        k = bits * width // 32
+        if k == 0:
+            allowed = f"at least {-(-32 // bits)}, as k = floor(bits width / 32) must be 1 or more"
+            raise arguments.wrong(ValueError, f"width with {bits} bits", width, allowed)
+        return cls(k)
+
+    def _sizes(self, B: int, P: int) -> tuple[int, int]:
+        B, P = arguments.integer("B", B, 1), arguments.integer("P", P, 1)
+        if self.k > P:
+            raise arguments.wrong(ValueError, "k", self.k, f"at most the {P} components of a vector")
+        return B, P
+
+    def _checked(self, x: Tensor, rngs: list[np.random.Generator]) -> Tensor:
+        x = messages.checked(x, rngs)
+        self._sizes(*x.shape[1:])
+        if x.numel() and not bool(torch.isfinite(torch.stack(torch.aminmax(x))).all()):
+            arguments.tensor("x", x)  # which says it: NaN or infinite entries
+        return x
+
+    def _values(self, x: Tensor, kept: Tensor) -> Tensor:
+        """The kept values in the order of their index, as the bytes of float32: [R, 4 B k] uint8."""
+        values = x[kept].to(torch.float32)
+        if x.dtype == torch.float64 and not bool(torch.isfinite(values).all()):
+            allowed = "entries that float32 can hold, as values are sent in float32"
+            raise wire.refused("x", f"entries up to {float(x.abs().max())} in size", allowed)
+        return values.view(len(x), x.shape[1] * self.k).view(torch.uint8)
+
+
+@dataclass(frozen=True)
+class TopK(Sparse):
     """The k components of largest magnitude of each vector; the rest decode to 0.
 
     Of equal magnitudes the lowest index is kept. Values travel as float32: what float32 holds comes back exactly,
@@ -60,18 +107,14 @@ class TopK:
     Source: Castiglia et al. 2022, section 4 and appendix B, which count no bits for the positions.
     """
 
-    k: int
-    name = "topk"
-
-    def __post_init__(self):
-        arguments.integer("k", self.k, 1, _MOST_WIDTH)
+    name, number = "topk", 3
 
     def payload_bytes(self, B: int, P: int, shared: bool = False) -> int:
         """Bytes of the body of a message of B vectors of P components, if index sets differ (or are ``shared``).
 
         Raises: TypeError, ValueError (k above P).
         """
-        B, P = _sizes(self.k, B, P)
+        B, P = self._sizes(B, P)
         sets = 1 if arguments.flag("shared", shared) else B
         return _index(sets, P, self.k)[1] + 4 * B * self.k
 
@@ -80,16 +123,14 @@ class TopK:
 
         Shapes: ``x`` [R, B, P], ``rngs`` R generators. Raises: TypeError, ValueError (NaN, infinity, k above P).
         """
-        x = messages.checked(x, rngs)
+        x = self._checked(x, rngs)
         R, B, P = x.shape
-        _sizes(self.k, B, P)
-        _finite(x)
         kept = largest(x.abs(), self.k)
         columns = (x != 0).any(1)  # [R, P]
         narrow = columns.sum(1) <= self.k
         if bool(narrow.any()):
             kept = torch.where(narrow[:, None, None], largest(columns.to(x.dtype), self.k)[:, None], kept)
-        values = _values(x, kept, self.k)
+        values = self._values(x, kept)
         shared = (kept == kept[:, :1]).flatten(1).all(1).cpu() & (B > 1)
         sent: list[Encoded | None] = [None] * R
         for once in (False, True):
@@ -98,10 +139,10 @@ class TopK:
                 continue
             sets = kept[rows.to(x.device), : 1 if once else B]
             form, _ = _index(sets.shape[1], P, self.k)
-            found = wire.headers("topk", 32, form + SHARED * once, (len(rows), B, P))
-            found["low"] = self.k
+            head = wire.headers(self.number, 32, form + SHARED * once, (len(rows), B, P))
+            head["low"] = self.k
             bodies = torch.cat([_write_index(sets, form, self.k), values[rows.to(x.device)]], 1)
-            for row, message in zip(rows.tolist(), wire.seal(found, bodies), strict=True):
+            for row, message in zip(rows.tolist(), wire.seal(head, bodies), strict=True):
                 sent[row] = message
         return sent
 
@@ -112,12 +153,12 @@ class TopK:
         Raises: TypeError, ValueError (damaged, or written by another compressor or for another shape).
         """
         R, B, P = messages.checked_form(like)
-        _sizes(self.k, B, P)
-        found = wire.read_headers(buffers, "topk", 32, (R, B, P))
-        wire.expect(found, "low", self.k, f"k = {self.k}")
-        shared = found["flags"] & SHARED > 0
+        self._sizes(B, P)
+        head = wire.read_headers(buffers, self.number, 32, (R, B, P))
+        wire.expect(head, "low", self.k, f"k = {self.k}")
+        shared = head["flags"] & SHARED > 0
         forms = [_index(1 if once else B, P, self.k)[0] + SHARED * once for once in (False, True)]
-        wire.expect(found, "flags", np.where(shared, forms[1], forms[0]))
+        wire.expect(head, "flags", np.where(shared, forms[1], forms[0]))
         decoded = torch.zeros(R, B, P, dtype=torch.float32, device=like.device)
         for once in (False, True):
             form, size = _index(1 if once else B, P, self.k)
@@ -133,7 +174,7 @@ class TopK:
 
 
 @dataclass(frozen=True)
-class RandomK:
+class RandomK(Sparse):
     """k components of each vector, drawn uniformly and anew for each vector; the rest decode to 0.
 
     The seed of the index sets travels in the header, so positions cost nothing. Values travel as float32: what
@@ -142,15 +183,11 @@ class RandomK:
     Raises: TypeError, ValueError.
     """
 
-    k: int
-    name = "randomk"
-
-    def __post_init__(self):
-        arguments.integer("k", self.k, 1, _MOST_WIDTH)
+    name, number = "randomk", 4
 
     def payload_bytes(self, B: int, P: int) -> int:
         """Bytes of the body of a message of B vectors of P components. Raises: TypeError, ValueError (k above P)."""
-        B, P = _sizes(self.k, B, P)
+        B, P = self._sizes(B, P)
         return 4 * B * self.k
 
     def encode(self, x: Tensor, rngs: list[np.random.Generator]) -> list[Encoded]:
@@ -158,12 +195,10 @@ class RandomK:
 
         Shapes: ``x`` [R, B, P], ``rngs`` R generators. Raises: TypeError, ValueError (NaN, infinity, k above P).
         """
-        x = messages.checked(x, rngs)
-        _sizes(self.k, *x.shape[1:])
-        _finite(x)
-        found = wire.headers("randomk", 32, 0, tuple(x.shape))
-        found["seed"], found["low"] = messages.draw_seeds(rngs), self.k
-        return wire.seal(found, _values(x, self._drawn(found["seed"], x), self.k))
+        x = self._checked(x, rngs)
+        head = wire.headers(self.number, 32, 0, tuple(x.shape))
+        head["seed"], head["low"] = messages.draw_seeds(rngs), self.k
+        return wire.seal(head, self._values(x, self._drawn(head["seed"], x)))
 
     def decode(self, buffers: list[Encoded], like: Tensor) -> Tensor:
         """What R messages say, in ``like``'s dtype and device.
@@ -173,37 +208,16 @@ class RandomK:
         """
         shape = messages.checked_form(like)
         size = self.payload_bytes(*shape[1:])
-        found = wire.read_headers(buffers, "randomk", 32, shape)
-        wire.expect(found, "low", self.k, f"k = {self.k}")
-        wire.expect(found, "flags", 0)
+        head = wire.read_headers(buffers, self.number, 32, shape)
+        wire.expect(head, "low", self.k, f"k = {self.k}")
+        wire.expect(head, "flags", 0)
         values = wire.read_bodies(buffers, size).contiguous().view(torch.float32).to(like.device)
-        kept = self._drawn(found["seed"], like)
+        kept = self._drawn(head["seed"], like)
         return torch.zeros(shape, dtype=torch.float32, device=like.device).masked_scatter_(kept, values).to(like.dtype)
 
     def _drawn(self, seeds: np.ndarray, like: Tensor) -> Tensor:
         # On the CPU, so that both sides have the same sets whatever device they calculate on.
         return largest(messages.uniforms(seeds, tuple(like.shape[1:])), self.k).to(like.device)
-
-
-def _sizes(k: int, B: int, P: int) -> tuple[int, int]:
-    B, P = arguments.integer("B", B, 1), arguments.integer("P", P, 1)
-    if k > P:
-        raise arguments.wrong(ValueError, "k", k, f"at most the {P} components of a vector")
-    return B, P
-
-
-def _finite(x: Tensor) -> None:
-    if x.numel() and not bool(torch.isfinite(torch.stack(torch.aminmax(x))).all()):
-        arguments.tensor("x", x)  # which says it: NaN or infinite entries
-
-
-def _values(x: Tensor, kept: Tensor, k: int) -> Tensor:
-    """The kept values in the order of their index, as the bytes of float32: [R, 4 B k] uint8."""
-    values = x[kept].to(torch.float32)
-    if x.dtype == torch.float64 and not bool(torch.isfinite(values).all()):
-        allowed = "entries that float32 can hold, as values are sent in float32"
-        raise wire.refused("x", f"entries up to {float(x.abs().max())} in size", allowed)
-    return values.view(len(x), x.shape[1] * k).view(torch.uint8)
 
 
 def _index(sets: int, P: int, k: int) -> tuple[int, int]:
@@ -221,8 +235,8 @@ def _write_index(kept: Tensor, form: int, k: int) -> Tensor:
     if form == WHOLE:
         return torch.zeros(rows, 0, dtype=torch.uint8, device=kept.device)
     if form == BITMAP:
-        return wire.pack_checked(kept.flatten(1).to(torch.uint8), 1)
-    return wire.pack_checked(torch.nonzero(kept)[:, 2].view(rows, -1), (P - 1).bit_length())
+        return wire.pack(kept.flatten(1).to(torch.uint8), 1)
+    return wire.pack(torch.nonzero(kept)[:, 2].view(rows, -1), (P - 1).bit_length())
 
 
 def _read_index(packed: Tensor, form: int, shape: tuple[int, int, int], k: int, numbers: np.ndarray) -> Tensor:

@@ -6,7 +6,7 @@ Everything is little endian. The header:
 bytes  type   meaning
 ====== ====== ==========================================================================================
 0      uint8  0xC1: magic number and version of the format in one
-1      uint8  kind of message, see ``KINDS``
+1      uint8  kind of message, the ``number`` of its compressor's class
 2      uint8  bits of one code (32 where the body holds float32 values)
 3      uint8  flags, whose meaning belongs to the kind
 4-7    uint32 B, vectors in the message
@@ -36,7 +36,6 @@ from fedbook.wire import Encoded
 
 HEADER_BYTES = 32
 FORMAT = 0xC1
-KINDS = {"scalar": 1, "hex": 2, "topk": 3, "randomk": 4, "masked": 5}
 MOST_BITS = 32
 _FIELDS = [("format", "u1"), ("kind", "u1"), ("bits", "u1"), ("flags", "u1"), ("batch", "<u4"), ("width", "<u4")]
 HEADER = np.dtype([*_FIELDS, ("seed", "<u8"), ("low", "<u4"), ("high", "<u4"), ("crc", "<u4")])
@@ -53,27 +52,15 @@ def packed_bytes(count: int, bits: int) -> int:
 
 
 def pack(codes: Tensor, bits: int) -> Tensor:
-    """Codes of ``bits`` bits without gaps, row by row.
+    """Codes of ``bits`` bits, which must be in range, without gaps, row by row.
 
     Shapes: ``codes`` [R, n] integers in [0, 2^bits) to [R, ceil(n bits / 8)] uint8.
-    Raises: TypeError, ValueError.
     """
-    bits = arguments.integer("bits", bits, 1, MOST_BITS)
-    codes = arguments.tensor("codes", codes, ndim=2, kind="integer")
-    if codes.numel():
-        least, most = (int(c) for c in torch.aminmax(codes))
-        if least < 0 or most >= 2**bits:
-            raise arguments.wrong(ValueError, "codes", [least, most], f"whole numbers in [0, {2**bits}): {bits} bits")
-    return pack_checked(codes, bits)
-
-
-def pack_checked(codes: Tensor, bits: int) -> Tensor:
-    """:func:`pack` without its checks, for codes that cannot be out of range."""
     rows, count = codes.shape
     if bits == 8:
         return codes.to(torch.uint8)
     if bits > 8:  # a plane of low bytes, then the rest
-        return torch.cat([(codes & 255).to(torch.uint8), pack_checked(codes >> 8, bits - 8)], 1)
+        return torch.cat([(codes & 255).to(torch.uint8), pack(codes >> 8, bits - 8)], 1)
     codes = codes.to(torch.uint8)
     if count % 8:
         codes = torch.nn.functional.pad(codes, (0, 8 - count % 8))
@@ -89,25 +76,12 @@ def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
 
     Shapes: ``packed`` [R, ceil(count bits / 8)] uint8 to [R, count] of the narrowest of uint8, int32 and int64
     that holds the codes.
-    Raises: TypeError, ValueError (too few or too many bytes).
     """
-    bits = arguments.integer("bits", bits, 1, MOST_BITS)
-    count = arguments.integer("count", count, 0)
-    packed = arguments.tensor("packed", packed, ndim=2, kind="integer")
-    if packed.dtype != torch.uint8:
-        raise arguments.wrong(TypeError, "packed", packed, "a tensor of dtype torch.uint8")
-    if packed.shape[1] != packed_bytes(count, bits):
-        allowed = f"{packed_bytes(count, bits)} bytes a row for {count} codes of {bits} bits"
-        raise arguments.wrong(ValueError, "packed", packed, allowed)
-    return _unpack(packed, bits, count)
-
-
-def _unpack(packed: Tensor, bits: int, count: int) -> Tensor:
     if bits == 8:
         return packed
     if bits > 8:
         wide = torch.int32 if bits < 32 else torch.int64
-        return packed[:, :count].to(wide) | (_unpack(packed[:, count:], bits - 8, count).to(wide) << 8)
+        return packed[:, :count].to(wide) | (unpack(packed[:, count:], bits - 8, count).to(wide) << 8)
     rows, groups = len(packed), -(-count // 8)
     words = packed.new_zeros(rows, groups, 8)
     if packed.shape[1] < groups * bits:
@@ -120,26 +94,26 @@ def _unpack(packed: Tensor, bits: int, count: int) -> Tensor:
     return codes[:, :count]
 
 
-def headers(kind: str, bits: int, flags: int | np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
+def headers(kind: int, bits: int, flags: int | np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
     """R headers of one kind and shape [R, B, P], with seed, range and checksum still zero."""
-    found = np.zeros(shape[0], HEADER)
-    found["format"], found["kind"], found["bits"], found["flags"] = FORMAT, KINDS[kind], bits, flags
-    found["batch"], found["width"] = shape[1:]
-    return found
+    head = np.zeros(shape[0], HEADER)
+    head["format"], head["kind"], head["bits"], head["flags"] = FORMAT, kind, bits, flags
+    head["batch"], head["width"] = shape[1:]
+    return head
 
 
-def seal(found: np.ndarray, bodies: Tensor) -> list[Encoded]:
+def seal(head: np.ndarray, bodies: Tensor) -> list[Encoded]:
     """Headers and bodies [R, n] uint8 joined into R messages, with the checksum filled in."""
-    whole = torch.empty(len(found), HEADER_BYTES + bodies.shape[1], dtype=torch.uint8)
+    whole = torch.empty(len(head), HEADER_BYTES + bodies.shape[1], dtype=torch.uint8)
     whole[:, HEADER_BYTES:] = bodies
     rows = whole.numpy()
-    rows[:, :HEADER_BYTES] = found.view(np.uint8).reshape(-1, HEADER_BYTES)
+    rows[:, :HEADER_BYTES] = head.view(np.uint8).reshape(-1, HEADER_BYTES)
     for row in rows:
         row[28:HEADER_BYTES] = np.frombuffer(_checksum(row).to_bytes(4, "little"), np.uint8)
     return [Encoded(row) for row in whole.unbind()]
 
 
-def read_headers(buffers: Sequence[Encoded], kind: str, bits: int, shape: tuple[int, int, int]) -> np.ndarray:
+def read_headers(buffers: Sequence[Encoded], kind: int, bits: int, shape: tuple[int, int, int]) -> np.ndarray:
     """The headers of R messages, which must be of this kind, bits and shape [R, B, P].
 
     Raises: TypeError (no list of Encoded), ValueError (anything else than was expected).
@@ -154,21 +128,21 @@ def read_headers(buffers: Sequence[Encoded], kind: str, bits: int, shape: tuple[
             raise refused(f"buffer {number}", f"{buffer.nbytes} bytes", allowed)
     if not buffers:
         return np.zeros(0, HEADER)
-    found = torch.stack([buffer.buffer[:HEADER_BYTES] for buffer in buffers]).numpy().view(HEADER)[:, 0]
-    for field, allowed in (("format", FORMAT), ("kind", KINDS[kind]), ("bits", bits)):
-        expect(found, field, allowed)
-    expect(found, "batch", shape[1])
-    expect(found, "width", shape[2])
-    return found
+    head = torch.stack([buffer.buffer[:HEADER_BYTES] for buffer in buffers]).numpy().view(HEADER)[:, 0]
+    for field, allowed in zip(
+        ("format", "kind", "bits", "batch", "width"), (FORMAT, kind, bits, *shape[1:]), strict=True
+    ):
+        expect(head, field, allowed)
+    return head
 
 
-def expect(found: np.ndarray, field: str, allowed: int | np.ndarray, told: str = "") -> None:
+def expect(head: np.ndarray, field: str, allowed: int | np.ndarray, told: str = "") -> None:
     """Refuse headers whose ``field`` is another than ``allowed``, one number or one a row. Raises: ValueError."""
-    allowed = np.broadcast_to(allowed, len(found))
-    bad = np.flatnonzero(found[field] != allowed)
+    allowed = np.broadcast_to(allowed, len(head))
+    bad = np.flatnonzero(head[field] != allowed)
     if len(bad):
         name = f"buffer {bad[0]}, {field} in its header"
-        raise refused(name, str(found[field][bad[0]]), told or str(allowed[bad[0]]))
+        raise refused(name, str(head[field][bad[0]]), told or str(allowed[bad[0]]))
 
 
 def read_bodies(buffers: Sequence[Encoded], size: int, numbers: Sequence[int] | None = None) -> Tensor:

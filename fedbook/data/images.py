@@ -1,45 +1,46 @@
-"""The image datasets as tensors: one function a name."""
+"""The image datasets that lie in files of arrays, as tensors: one function a name."""
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass, field, replace
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.data import sources
-from fedbook.data.characters import CHARACTERS, SPLITS, file_names, read_split
-from fedbook.data.cifar import NAMES, read_cifar100
-from fedbook.data.errors import BrokenFile, DataNotFound
-from fedbook.data.house_numbers import read_svhn
-from fedbook.data.idx import read_idx
-from fedbook.data.leaf import read_leaf
-from fedbook.data.medmnist import TISSUES, read_pathmnist
-from fedbook.data.python_batches import read_plain_pickle, read_python_batch
-from fedbook.data.root import find
-from fedbook.data.subset import subset_rows
+from fedbook.data.formats import Expected, read_idx, read_mat, read_npz, write_idx
+from fedbook.data.root import BrokenFile, DataNotFound, Root, find
+from fedbook.data.sources import SOURCES
 from fedbook.randomness import stream
 
-Root = str | os.PathLike[str] | None
-NUMERALS = tuple("0123456789")
-CLOTHES = (
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
-)
-THINGS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CHARACTERS = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
+# where capital and small letter look alike, EMNIST counts the small one with the capital
+MERGED = tuple(string.digits + string.ascii_uppercase + "abdefghnqrt")
+
+
+class Split(NamedTuple):
+    """A split of EMNIST: images for training and for testing, the classes' names, the label of the first class."""
+
+    counts: tuple[int, int]
+    classes: tuple[str, ...]
+    first: int = 0
+
+
+# Source: Cohen, Afshar, Tapson and van Schaik, EMNIST: an extension of MNIST to handwritten letters (2017), Table II;
+# the mapping files of the archive. The table has 88,800 + 14,800 letters, the archive 124,800 + 20,800.
+SPLITS = {
+    "byclass": Split((697_932, 116_323), CHARACTERS),
+    "bymerge": Split((697_932, 116_323), MERGED),
+    "balanced": Split((112_800, 18_800), MERGED),
+    "letters": Split((124_800, 20_800), tuple(string.ascii_uppercase), first=1),
+    "digits": Split((240_000, 40_000), tuple(string.digits)),
+    "mnist": Split((60_000, 10_000), tuple(string.digits)),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,13 +76,10 @@ def digits(root: Root = None, dtype: torch.dtype = torch.float32) -> Images:
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
-    x, y = bunch.images.astype(np.uint8)[:, None], bunch.target.astype(np.int64)
-    test = np.zeros(len(y), bool)
-    for label in range(10):
-        rows = np.flatnonzero(y == label)
-        keys = stream(0, "digits", client=label).bit_generator.random_raw(len(rows))
-        test[rows[np.argsort(keys, kind="stable")[: round(len(rows) / 5)]]] = True
-    return as_images("digits", x[~test], y[~test], x[test], y[test], NUMERALS, dtype, top=16)
+    x, y = bunch.images.astype(np.uint8)[:, None], bunch.target
+    test = keyed_rows(y, "digits")
+    train = np.delete(np.arange(len(y)), test)
+    return as_images("digits", x[train], y[train], x[test], y[test], tuple(string.digits), dtype, top=16)
 
 
 def mnist(root: Root = None, dtype: torch.dtype = torch.float32) -> Images:
@@ -90,8 +88,8 @@ def mnist(root: Root = None, dtype: torch.dtype = torch.float32) -> Images:
     Raises: DataNotFound, BrokenFile, TypeError, ValueError.
     """
     check_dtype(dtype)
-    folder = _find(sources.MNIST, root) / "mnist"
-    return as_images("mnist", *_four(folder, 60_000, 10_000), NUMERALS, dtype)
+    source = SOURCES["mnist"]
+    return as_images("mnist", *_idx(find(source, root), source.paths, source), source.classes, dtype)
 
 
 def fashion_mnist(root: Root = None, dtype: torch.dtype = torch.float32, size: str = "subset") -> Images:
@@ -102,54 +100,33 @@ def fashion_mnist(root: Root = None, dtype: torch.dtype = torch.float32, size: s
     Raises: DataNotFound, BrokenFile, TypeError, ValueError.
     """
     check_dtype(dtype)
+    full, subset = SOURCES["fashion_mnist"], SOURCES["fashion_mnist_subset"]
     if arguments.one_of("size", size, ("subset", "full")) == "full":
-        folder = _find(sources.FASHION_MNIST, root) / "fashion-mnist"
-        return as_images("fashion_mnist", *_four(folder, 60_000, 10_000), CLOTHES, dtype)
-    try:
-        folder = _find(sources.FASHION_MNIST_SUBSET, root) / "fashion-mnist" / "subset"
-    except DataNotFound as absent:
-        try:
-            folder = _find(sources.FASHION_MNIST, root) / "fashion-mnist"
-        except DataNotFound:
-            raise absent from None
-        train_x, train_y, test_x, test_y = _four(folder, 60_000, 10_000)
-        train, test = subset_rows(train_y, 2_000, "train"), subset_rows(test_y, 500, "t10k")
-        arrays = train_x[train], train_y[train], test_x[test], test_y[test]
+        arrays = _idx(find(full, root), full.paths, full)
     else:
-        arrays = _four(folder, 20_000, 5_000)
-    return as_images("fashion_mnist", *arrays, CLOTHES, dtype)
+        try:
+            arrays = _idx(find(subset, root), subset.paths, subset)
+        except DataNotFound as absent:
+            try:
+                folder = find(full, root)
+            except DataNotFound:
+                raise absent from None
+            arrays = _subset(_idx(folder, full.paths, full))
+    return as_images("fashion_mnist", *arrays, full.classes, dtype)
 
 
-def cifar10(root: Root = None, dtype: torch.dtype = torch.float32) -> Images:
-    """CIFAR-10 from its official ``cifar-10-batches-py`` folder: 50,000 + 10,000 images, x ``[N, 3, 32, 32]``.
+def make_fashion_mnist(source: Path, out: Path) -> tuple[Path, ...]:
+    """Writes the subset of the full Fashion-MNIST in the folder ``source`` to ``out``; returns the four files.
 
-    Does not ship. The files are pickles and are read without running them (``fedbook.data.python_batches``).
-    Raises: DataNotFound, BrokenFile, TypeError, ValueError.
+    A function of the full public files alone: the rows follow from a keyed stream, in the order of the full set.
+    Raises: BrokenFile, FileNotFoundError.
     """
-    check_dtype(dtype)
-    folder = _find(sources.CIFAR10, root) / "cifar-10-batches-py"
-    meta = read_plain_pickle(folder / "batches.meta", max_bytes=4_096, max_steps=200)
-    if meta.get("label_names") not in ([name.encode() for name in THINGS], list(THINGS)):
-        raise BrokenFile(folder / "batches.meta", f"label_names is not the list {', '.join(THINGS)}")
-    train = [read_python_batch(folder / f"data_batch_{i}") for i in range(1, 6)]
-    test = read_python_batch(folder / "test_batch")
-    train_x = np.concatenate([batch["data"] for batch in train]).reshape(-1, 3, 32, 32)
-    train_y = np.concatenate([batch["labels"] for batch in train])
-    test_x = test["data"].reshape(-1, 3, 32, 32).copy()  # a copy, because the file's bytes are read-only
-    return as_images("cifar10", train_x, train_y, test_x, test["labels"], THINGS, dtype)
-
-
-def cifar100(root: Root = None, dtype: torch.dtype = torch.float32, labels: str = "fine") -> Images:
-    """CIFAR-100 from its official ``cifar-100-python`` folder: 50,000 + 10,000 images, x ``[N, 3, 32, 32]``.
-
-    ``labels="fine"``: 100 classes of 500 + 100 images; ``"coarse"``: the 20 superclasses of five such classes each.
-    Does not ship. Pickles, read like CIFAR-10's.
-    Raises: DataNotFound, BrokenFile, TypeError, ValueError.
-    """
-    check_dtype(dtype)
-    arguments.one_of("labels", labels, NAMES)
-    folder = _find(sources.CIFAR100, root) / "cifar-100-python"
-    return as_images("cifar100", *read_cifar100(folder, labels), NAMES[labels], dtype)
+    full = SOURCES["fashion_mnist"]
+    names = [Path(path).name for path in full.paths]
+    out.mkdir(parents=True, exist_ok=True)
+    for name, array in zip(names, _subset(_idx(source, names, full)), strict=True):
+        write_idx(out / name, array[:, 0] if array.ndim > 1 else array)
+    return tuple(out / name for name in names)
 
 
 def svhn(root: Root = None, dtype: torch.dtype = torch.float32) -> Images:
@@ -158,10 +135,17 @@ def svhn(root: Root = None, dtype: torch.dtype = torch.float32) -> Images:
     The classes are unequal: 13,861 ones and 4,659 nines train. The publisher's 531,131 extra images are not used.
     Bytes an image: 3,072 as uint8, 12,288 as float32.
     Raises: DataNotFound, BrokenFile, TypeError, ValueError.
+    Source: Y. Netzer, T. Wang, A. Coates, A. Bissacco, B. Wu and A. Y. Ng, Reading Digits in Natural Images with
+    Unsupervised Feature Learning (2011).
     """
     check_dtype(dtype)
-    folder = _find(sources.SVHN, root) / "svhn"
-    return as_images("svhn", *read_svhn(folder), NUMERALS, dtype)
+    source = SOURCES["svhn"]
+    folder, arrays = find(source, root), []
+    for file in source.files:
+        variables = read_mat(folder / file.path, file.published)
+        x = variables["X"].transpose(3, 2, 1, 0)  # [N, 3, columns, rows]: the order of the bytes, nothing is copied
+        arrays += [_turned(x), variables["y"].ravel().astype(np.int64) % 10]  # 10 stands for the digit 0
+    return as_images("svhn", *arrays, source.classes, dtype)
 
 
 def emnist(root: Root = None, dtype: torch.dtype = torch.float32, split: str = "balanced") -> Images:
@@ -173,34 +157,12 @@ def emnist(root: Root = None, dtype: torch.dtype = torch.float32, split: str = "
     Raises: DataNotFound, BrokenFile, TypeError, ValueError.
     """
     check_dtype(dtype)
-    arguments.one_of("split", split, SPLITS)
-    paths = tuple(f"{sources.EMNIST.unpacked_in}/gzip/{name}" for name in file_names(split))
-    folder = (find("emnist", paths, sources.EMNIST.remedy, root) / paths[0]).parent
-    return as_images("emnist", *read_split(folder, split), SPLITS[split].classes, dtype)
-
-
-def femnist(root: Root = None, dtype: torch.dtype = torch.float32, characters: str = "all") -> Images:
-    """FEMNIST: EMNIST's characters with their writers, x ``[N, 1, 28, 28]``, from LEAF's JSON files. Does not ship.
-
-    Values as LEAF stores them: the paper is 255 (1.0) and the ink 0. ``characters``: "all", 62 classes, or "digits".
-    All of it are 817,851 images of 3,597 writers, 641 MB as uint8, and a minute or two to read. (LEAF's home page says
-    805,263 and 3,550; EMNIST has 814,255 images. The 3,596 more are a slip of LEAF's script, which writes the first
-    image of each writer but one twice.)
-    Raises: DataNotFound, BrokenFile, TypeError, ValueError.
-    """
-    check_dtype(dtype)
-    top = 10 if arguments.one_of("characters", characters, ("all", "digits")) == "digits" else 62
-    folder = _find(sources.FEMNIST, root)
-    parts = []
-    for pattern in sources.FEMNIST.paths:
-        x, y, writer = read_leaf(sorted(folder.glob(pattern)))
-        kept = np.flatnonzero(y < top) if top < 62 else slice(None)
-        parts += [x[kept], y[kept], writer[kept]]
-    train_x, train_y, train_writer, test_x, test_y, test_writer = parts
-    writers, index = np.unique(np.concatenate([train_writer, test_writer]), return_inverse=True)
-    images = as_images("femnist", train_x, train_y, test_x, test_y, CHARACTERS[:top], dtype)
-    owners = torch.from_numpy(index.astype(np.int64)).split([len(train_y), len(test_y)])
-    return replace(images, train_writer=owners[0], test_writer=owners[1], writers=tuple(writers.tolist()))
+    about = SPLITS[arguments.one_of("split", split, SPLITS)]
+    source = SOURCES["emnist"]
+    paths = [path for path in source.paths if f"emnist-{split}-" in path]
+    # NIST's files hold every image with rows and columns exchanged, and count the classes of letters from 1
+    train_x, train_y, test_x, test_y = _idx(find(source, root, paths), paths, about, about.first)
+    return as_images("emnist", _turned(train_x), train_y, _turned(test_x), test_y, about.classes, dtype)
 
 
 def pathmnist(root: Root = None, dtype: torch.dtype = torch.float32) -> Images:
@@ -208,26 +170,42 @@ def pathmnist(root: Root = None, dtype: torch.dtype = torch.float32) -> Images:
 
     Does not ship. The test images come from another clinic. The publisher's 10,004 validation images are left out.
     Raises: DataNotFound, BrokenFile, TypeError, ValueError.
+    Source: J. Yang et al., MedMNIST v2 (2023); the images: J. N. Kather et al., Predicting Survival from Colorectal
+    Cancer Histology Slides Using Deep Learning (2019).
     """
     check_dtype(dtype)
-    folder = _find(sources.PATHMNIST, root)
-    return as_images("pathmnist", *read_pathmnist(folder / sources.PATHMNIST.paths[0]), TISSUES, dtype)
+    source, form = SOURCES["pathmnist"], {}
+    path = find(source, root) / source.paths[0]
+    for part, count in zip(("train", "val", "test"), source.counts, strict=True):
+        form[f"{part}_images"] = Expected((count, 28, 28, 3), ("uint8",))
+        # the collection's list of files does not say how labels are stored; both of these mean the same
+        form[f"{part}_labels"] = Expected((count, 1), ("uint8", "int64"))
+    arrays = read_npz(path, form, [name for name in form if "val" not in name])
+    for name, array in arrays.items():
+        if "images" in name:
+            arrays[name] = np.ascontiguousarray(array.transpose(0, 3, 1, 2))
+        else:
+            arrays[name] = array.ravel()
+            _check_labels(path, arrays[name], len(source.classes), what=f"{name} holds")
+    return as_images("pathmnist", *arrays.values(), source.classes, dtype)
 
 
-def _find(source: sources.Source, root: Root) -> Path:
-    return find(source.name, source.paths, source.remedy, root)
+def keyed_rows(labels: np.ndarray, purpose: str, count: int | None = None) -> np.ndarray:
+    """The rows that a keyed draw chooses, ascending: ``count`` of each class, or a fifth of it.
 
-
-def _four(folder: Path, train: int, test: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The arrays of an idx dataset: images ``[N, 1, 28, 28]`` and labels in 0..9, ``[N]``."""
-    arrays = []
-    for images, labels, count in ((*sources.MNIST_FILES[:2], train), (*sources.MNIST_FILES[2:], test)):
-        x = read_idx(folder / images, (count, 28, 28))[:, None]
-        y = read_idx(folder / labels, (count,))
-        if y.max() > 9:
-            raise BrokenFile(folder / labels, f"holds the label {y.max()}; allowed are 0 to 9")
-        arrays += [x, y]
-    return tuple(arrays)
+    Each class has its own stream ``(0, purpose, client=class)``; the rows with the smallest raw 64-bit numbers are
+    chosen. NumPy promises the raw numbers of a bit generator for good, not what its ``permutation`` makes of them.
+    Raises: ValueError (a class has too few rows).
+    """
+    chosen = []
+    for label in np.unique(labels).tolist():
+        rows = np.flatnonzero(labels == label)
+        wanted = round(len(rows) / 5) if count is None else count
+        if len(rows) < wanted:
+            raise ValueError(f"labels: class {label} has {len(rows)} rows; needed are {wanted}")
+        keys = stream(0, purpose, client=label).bit_generator.random_raw(len(rows))
+        chosen.append(rows[np.argsort(keys, kind="stable")[:wanted]])
+    return np.sort(np.concatenate(chosen))
 
 
 def as_images(
@@ -240,6 +218,8 @@ def as_images(
     dtype: torch.dtype,
     top: int = 255,
 ) -> Images:
+    """The arrays as tensors: pixels 0..``top`` as they are, or as float32 in [0, 1]."""
+
     def pixels(array: np.ndarray) -> Tensor:
         x = torch.from_numpy(array)
         return x if dtype == torch.uint8 else x.to(dtype).div_(top)
@@ -251,8 +231,39 @@ def as_images(
 
 
 def check_dtype(dtype: Any) -> None:
+    """Raises: TypeError, ValueError unless images can be had as this dtype."""
     allowed = "torch.float32 (values in [0, 1]) or torch.uint8 (values as stored)"
     if not isinstance(dtype, torch.dtype):
         raise arguments.wrong(TypeError, "dtype", dtype, allowed)
     if dtype not in (torch.float32, torch.uint8):
         raise arguments.wrong(ValueError, "dtype", dtype, allowed)
+
+
+def _idx(folder: Path, paths: Sequence[str], about: Any, first: int = 0) -> tuple[np.ndarray, ...]:
+    """Training images ``[N, 1, 28, 28]`` and labels ``[N]`` from 0, then those for testing, from four idx files."""
+    arrays = []
+    for images, labels, count in ((*paths[:2], about.counts[0]), (*paths[2:], about.counts[1])):
+        x, y = read_idx(folder / images, (count, 28, 28)), read_idx(folder / labels, (count,))
+        _check_labels(folder / labels, y, len(about.classes), first)
+        arrays += [x[:, None], y - np.uint8(first)]
+    return tuple(arrays)
+
+
+def _check_labels(path: Path, y: np.ndarray, classes: int, first: int = 0, what: str = "holds the label") -> None:
+    wrong = y[(y < first) | (y >= first + classes)]
+    if len(wrong):
+        raise BrokenFile(path, f"{what} {wrong[0]}; allowed are {first} to {first + classes - 1}")
+
+
+def _subset(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """Of the full Fashion-MNIST the part that ships: 2,000 + 500 images of each class."""
+    train_x, train_y, test_x, test_y = arrays
+    train, test = keyed_rows(train_y, "fashion_mnist train", 2_000), keyed_rows(test_y, "fashion_mnist t10k", 500)
+    return train_x[train], train_y[train], test_x[test], test_y[test]
+
+
+def _turned(x: np.ndarray) -> np.ndarray:
+    """Rows and columns of every image exchanged, in place and in parts: a second copy can take half a gigabyte."""
+    for start in range(0, len(x), 10_000):
+        x[start : start + 10_000] = x[start : start + 10_000].swapaxes(-1, -2).copy()
+    return x

@@ -1,8 +1,8 @@
-"""Made-up patients in intensive care: a SYNTHETIC stand-in for MIMIC-III's in-hospital mortality.
+"""Patients as tables: tumours from scikit-learn, and a SYNTHETIC stand-in for MIMIC-III's in-hospital mortality.
 
-In each of four parts of the body a patient declines from hour 30 on, or recovers (a standard normal number, the
-decline). Each party measures one part by ten noisy sensors, from time to time. Who dies is a matter of all four: of
-declines one by one, and more so of two parts that decline together.
+The stand-in: in each of four parts of the body a patient declines from hour 30 on, or recovers (a standard normal
+number, the decline). Each party measures one part by ten noisy sensors, from time to time. Who dies is a matter of all
+four: of declines one by one, and more so of two parts that decline together.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import torch
 from numpy import ndarray
 
 from fedbook import arguments
-from fedbook.data.images import Images
+from fedbook.data.images import Images, keyed_rows
+from fedbook.data.root import Root
 from fedbook.randomness import stream
 
 HOURS = 48
@@ -23,6 +24,27 @@ ONSET = 30  # hours
 STRENGTH = 2.5  # what a decline of 1 adds to a sensor by the last hour, before its weight
 LUCK = 0.3  # standard deviation of what no party sees
 FATAL = 2.25  # risk and luck above this: 13.2 % of all patients
+
+
+def breast_cancer(root: Root = None) -> Images:
+    """Breast Cancer Wisconsin (Diagnostic): 569 tumours, x ``[N, 30]`` float32; y 1 is malignant (212), 0 benign (357).
+
+    Mind that scikit-learn numbers the classes the other way round; here the disease is the positive class, of which
+    the F1 score speaks. The columns are the means of ten features of the cells' nuclei, their standard errors and
+    their largest values. The set has no official split. Ours: of each class, the fifth with the smallest raw numbers
+    of the stream ``(0, "breast cancer", client=class)`` is the test part (113), the rest the training part (456), both
+    in the order of scikit-learn; columns are shifted and scaled by mean and standard deviation of the training part.
+    ``root`` is not used: the data come with scikit-learn.
+    """
+    from sklearn.datasets import load_breast_cancer
+
+    bunch = load_breast_cancer()
+    x, y = bunch.data, 1 - bunch.target.astype(np.int64)
+    test = keyed_rows(y, "breast cancer")
+    train = np.delete(np.arange(len(y)), test)
+    x = ((x - x[train].mean(0)) / x[train].std(0)).astype(np.float32)
+    parts = (torch.from_numpy(part) for part in (x[train], y[train], x[test], y[test]))
+    return Images("breast_cancer", *parts, ("benign", "malignant"))
 
 
 def time_series(train_samples: int = 4_000, test_samples: int = 2_000, seed: int = 0) -> Images:

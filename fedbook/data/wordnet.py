@@ -1,49 +1,129 @@
-"""The mammals of WordNet 3.0: a hierarchy of words, what of it ships, and how that was made from WordNet's own file.
+"""The mammals of WordNet 3.0: a hierarchy of words, and where the book's embedding puts them in the hyperbolic plane.
 
-``data.noun`` holds one synset a line: its offset in the file, its words, its pointers to other synsets, a gloss
-(WordNet's manual, wndb(5WN)). Of the pointers two count here: ``@`` says "is a kind of" (a dog is a kind of canine),
-``@i`` "is an instance of" (Secretariat is a thoroughbred). The subtree of mammal, with both, has 1,182 synsets.
-
-What ships has the same form, reduced: one line a synset with its offset, its name and its hypernyms among the mammals,
-below WordNet's licence. Both files are read as if their maker were hostile.
+What ships is one line a synset: its offset in WordNet's ``data.noun``, its name, its hypernyms among the mammals. There
+``@`` says "is a kind of" (a dog is a kind of canine), ``@i`` "is an instance of" (Secretariat is a thoroughbred).
+Lines that begin with two blanks are comments, WordNet's licence among them. ``data/make.py`` made both files.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.data import sources
-from fedbook.data.errors import BrokenFile
-from fedbook.data.images import Root
-from fedbook.data.lines import read_lines
-from fedbook.data.root import find
-from fedbook.data.taxonomy import Taxonomy
+from fedbook.data.formats import read_lines
+from fedbook.data.root import BrokenFile, Root, find
+from fedbook.data.sources import SOURCES
 
 NODES = {"published": (1_180, 6_540), "all": (1_182, 6_542), "classes": (1_170, 6_448)}  # nodes, pairs
 # The closure that the literature embeds leaves out these two, which have no hyponyms; nothing else differs.
 UNPUBLISHED = ("female_mammal", "tusker")
-SYMBOLS = ("!", "@", "@i", "~", "~i", "#m", "#s", "#p", "%m", "%s", "%p", "=", "+", ";c", "-c", ";r", "-r", ";u", "-u")
-ROWS = 5_000  # lines of a file that ships
+ROWS = 5_000  # lines of a file
 
-_HEADER = re.compile(r"  (\d+) (.*?) *")
-_SYNSET = re.compile(r"(\d{8}) (\d\d) n ([0-9a-f]{2}) ([!-~ ]+?) \| .*")
 _ROW = re.compile(r"(\d{8}) ([!-~]+)((?: @i?\d{8})*)")
 _PLACE = re.compile(r"([!-~]+) (-?\d{1,7}\.\d{6}) (-?\d{1,7}\.\d{6})")
 
 
-class Synset(NamedTuple):
-    """Words of one meaning; ``hypernyms``: (symbol, offset), the symbol ``"@"`` or ``"@i"``."""
+@dataclass(frozen=True, eq=False)
+class Taxonomy:
+    """Words below one root; a word may have several directly above it. Made by ``from_edges``.
 
-    words: tuple[str, ...]
-    hypernyms: tuple[tuple[str, int], ...]
+    Shapes: ``edges`` int64 [E, 2], rows (child, parent), indices into ``names``; ``instance`` bool [E]: whether the
+    child is an instance of the parent, no kind of it; ``pairs`` int64 [P, 2], rows (descendant, ancestor): the
+    transitive closure of the edges, each pair once, in order, nobody paired with itself; ``depth`` int64 [n]: edges on
+    the shortest way up to the root, whose index is ``root``.
+    """
+
+    name: str
+    names: tuple[str, ...] = field(repr=False)
+    root: int
+    edges: Tensor = field(repr=False)
+    instance: Tensor = field(repr=False)
+    pairs: Tensor = field(repr=False)
+    depth: Tensor = field(repr=False)
+
+    @classmethod
+    def from_edges(
+        cls,
+        name: str,
+        names: Sequence[str],
+        edges: Sequence[tuple[int, int]],
+        instance: Sequence[bool] | None = None,
+    ) -> Taxonomy:
+        """The hierarchy with these (child, parent) edges; ``instance``: one flag an edge (None: all are kinds).
+
+        Memory: n^2 bytes while the closure is formed.
+        Raises: ValueError (a name or an edge that comes twice, no root or several, a circle).
+        """
+        count, names = len(names), tuple(names)
+        if len(set(names)) < count or len({tuple(edge) for edge in edges}) < len(edges):
+            raise ValueError("names, edges: one comes twice")
+        parents: list[list[int]] = [[] for _ in names]
+        children: list[list[int]] = [[] for _ in names]
+        for child, parent in edges:
+            parents[child].append(parent)
+            children[parent].append(child)
+        roots = [i for i in range(count) if not parents[i]]
+        if len(roots) != 1:
+            few = ", ".join(repr(names[i]) for i in roots[:3])
+            raise ValueError(f"names: {len(roots)} have nothing above them ({few or 'none'}); allowed is one, the root")
+        above = torch.zeros(count, count, dtype=torch.bool)
+        waiting = [len(above_it) for above_it in parents]
+        depth, queue = [0] * count, roots.copy()
+        for node in queue:  # each after all that are above it
+            if node != roots[0]:
+                above[node] = above[parents[node]].any(0)
+                above[node, parents[node]] = True
+                depth[node] = 1 + min(depth[parent] for parent in parents[node])
+            for child in children[node]:
+                waiting[child] -= 1
+                if not waiting[child]:
+                    queue.append(child)
+        if len(queue) < count:
+            raise ValueError(
+                f"edges: {names[next(i for i in range(count) if waiting[i])]!r} is above or below a circle"
+            )
+        flags = [False] * len(edges) if instance is None else list(instance)
+        return cls(
+            name,
+            names,
+            roots[0],
+            torch.tensor([tuple(edge) for edge in edges], dtype=torch.int64).reshape(-1, 2),
+            torch.tensor(flags, dtype=torch.bool),
+            above.nonzero(),
+            torch.tensor(depth),
+        )
+
+    def index(self, word: str) -> int:
+        """Where ``word`` is in ``names``. Raises: TypeError, ValueError (with words that look alike)."""
+        if not isinstance(word, str):
+            raise arguments.wrong(TypeError, "word", word, f"a name of {self.name}")
+        if word not in self.names:
+            import difflib
+
+            near = difflib.get_close_matches(word, self.names, 3)
+            hint = f", such as {', '.join(near)}" if near else ""
+            raise arguments.wrong(
+                ValueError, "word", word, f"one of the {len(self.names):,} names of {self.name}{hint}"
+            )
+        return self.names.index(word)
+
+    def without(self, words: Sequence[str]) -> Taxonomy:
+        """The hierarchy without these words and all edges that touch them.
+
+        Raises: TypeError, ValueError (also if somebody is then left without a way to the root).
+        """
+        gone = {self.index(word) for word in words}
+        kept = [i for i in range(len(self.names)) if i not in gone]
+        new = {old: i for i, old in enumerate(kept)}
+        rows = [k for k, (a, b) in enumerate(self.edges.tolist()) if a in new and b in new]
+        edges = [(new[a], new[b]) for a, b in self.edges[rows].tolist()]
+        return Taxonomy.from_edges(self.name, [self.names[i] for i in kept], edges, self.instance[rows].tolist())
 
 
 def wordnet_mammals(nodes: str = "published", root: Root = None) -> Taxonomy:
@@ -56,8 +136,8 @@ def wordnet_mammals(nodes: str = "published", root: Root = None) -> Taxonomy:
     Raises: DataNotFound, BrokenFile, TypeError, ValueError.
     """
     arguments.one_of("nodes", nodes, NODES)
-    source = sources.WORDNET_MAMMALS
-    path = find(source.name, source.paths, source.remedy, root) / source.paths[0]
+    source = SOURCES["wordnet_mammals"]
+    path = find(source, root) / source.paths[0]
     taxonomy = read_taxonomy(path)
     try:
         if nodes == "published":
@@ -66,10 +146,10 @@ def wordnet_mammals(nodes: str = "published", root: Root = None) -> Taxonomy:
             taxonomy = taxonomy.without([taxonomy.names[i] for i in taxonomy.edges[taxonomy.instance, 0].tolist()])
     except ValueError as error:
         raise BrokenFile(path, str(error)) from error
-    found = len(taxonomy.names), len(taxonomy.pairs)
-    if found != NODES[nodes]:
+    size = len(taxonomy.names), len(taxonomy.pairs)
+    if size != NODES[nodes]:
         text = "{:,} nodes and {:,} pairs".format
-        raise BrokenFile(path, f"gives {text(*found)}; expected are {text(*NODES[nodes])} (WordNet 3.0)")
+        raise BrokenFile(path, f"gives {text(*size)}; expected are {text(*NODES[nodes])} (WordNet 3.0)")
     return taxonomy
 
 
@@ -81,90 +161,28 @@ def wordnet_embedding(root: Root = None) -> Tensor:
     Raises: DataNotFound, BrokenFile, TypeError, ValueError.
     """
     names = wordnet_mammals(root=root).names
-    source = sources.WORDNET_EMBEDDING
-    path = find(source.name, source.paths, source.remedy, root) / source.paths[0]
-    return read_embedding(path, names)
-
-
-def read_nouns(path: str | Path) -> tuple[tuple[str, ...], dict[int, Synset]]:
-    """The licence (lines of text) and the synsets (by offset) of WordNet's ``data.noun``, packed by gzip or not.
-
-    Every line is checked in full, its offset against its place in the file; hypernyms have to exist.
-    Raises: BrokenFile (a ``ValueError``; names file, line and reason), FileNotFoundError.
-    """
-    path, licence, synsets = Path(path), [], {}
-    for number, offset, line in read_lines(path):
-        if line.startswith("  ") and not synsets:
-            header = _HEADER.fullmatch(line)
-            if not header or int(header[1]) != number:
-                raise BrokenFile(path, f"line {number}: no line of the licence, {_shown(line)}")
-            licence.append(header[2])
-        else:
-            try:
-                place, synset = _synset(line)
-            except ValueError as error:
-                raise BrokenFile(path, f"line {number}: {error} in {_shown(line)}") from None
-            if place != offset:
-                raise BrokenFile(path, f"line {number}: says it begins at byte {place:,}, and begins at {offset:,}")
-            synsets[place] = synset
-    for offset, synset in synsets.items():
-        for symbol, target in synset.hypernyms:
-            if target not in synsets:
-                raise BrokenFile(path, f"synset {offset:08}: its hypernym {symbol}{target:08} is not in the file")
-    return tuple(licence), synsets
-
-
-def mammal_rows(synsets: Mapping[int, Synset]) -> tuple[str, ...]:
-    """The lines that ship: the subtree of mammal, in the order of offsets. Raises: ValueError without one mammal."""
-    roots = [offset for offset, synset in synsets.items() if synset.words[0] == "mammal"]
-    if len(roots) != 1:
-        raise ValueError(f"synsets: {len(roots)} begin with the word mammal; needed is one")
-    children: dict[int, list[int]] = {}
-    for offset, synset in synsets.items():
-        for _, parent in synset.hypernyms:
-            children.setdefault(parent, []).append(offset)
-    kept, queue = set(roots), list(roots)
-    while queue:
-        new = set(children.get(queue.pop(), ())) - kept
-        kept |= new
-        queue += new
-    often = Counter(synsets[offset].words[0] for offset in kept)
-    seen: Counter[str] = Counter()
-    rows = []
-    for offset in sorted(kept):
-        word = synsets[offset].words[0]
-        seen[word] += 1
-        above = [f"{symbol}{parent:08}" for symbol, parent in synsets[offset].hypernyms if parent in kept]
-        rows.append(" ".join([f"{offset:08}", word if often[word] == 1 else f"{word}.{seen[word]}", *above]))
-    return tuple(rows)
+    source = SOURCES["wordnet_embedding"]
+    return read_embedding(find(source, root) / source.paths[0], names)
 
 
 def read_taxonomy(path: str | Path) -> Taxonomy:
     """The hierarchy in a file that ships (all 1,182 mammals). Raises: BrokenFile, FileNotFoundError."""
     path = Path(path)
-    rows, names, above = {}, [], []
-    for number, _, line in read_lines(path):
-        if line.startswith("  "):
-            continue
-        row = _ROW.fullmatch(line)
-        if not row or len(rows) == ROWS:
-            why = f"more than {ROWS:,} synsets" if row else f"no synset with a name and its hypernyms, {_shown(line)}"
-            raise BrokenFile(path, f"line {number}: {why}")
-        if rows and int(row[1]) <= next(reversed(rows)):
+    offsets, names, above = [], [], []
+    for number, row in _rows(path, _ROW, "synset with a name and its hypernyms"):
+        if offsets and int(row[1]) <= offsets[-1]:
             raise BrokenFile(path, f"line {number}: offset {row[1]} does not follow those before it")
-        rows[int(row[1])] = len(rows)
+        offsets.append(int(row[1]))
         names.append(row[2])
-        above.append((number, row[3].split()))
-    edges, instance = [], []
-    for child, (number, parents) in enumerate(above):
-        for parent in parents:
-            symbol, offset = parent[:-8], int(parent[-8:])
-            if offset not in rows:
-                raise BrokenFile(path, f"line {number}: its hypernym {parent} is not in the file")
-            edges.append((child, rows[offset]))
-            instance.append(symbol == "@i")
+        above.append(row[3].split())
+    place = {offset: row for row, offset in enumerate(offsets)}
+    pairs = [(child, parent) for child, parents in enumerate(above) for parent in parents]
+    missing = [parent for _, parent in pairs if int(parent[-8:]) not in place]
+    if missing:
+        raise BrokenFile(path, f"the hypernym {missing[0]} is not in the file")
+    edges = [(child, place[int(parent[-8:])]) for child, parent in pairs]
     try:
-        return Taxonomy.from_edges("wordnet_mammals", names, edges, instance)
+        return Taxonomy.from_edges("wordnet_mammals", names, edges, [p.startswith("@i") for _, p in pairs])
     except ValueError as error:
         raise BrokenFile(path, str(error)) from error
 
@@ -175,57 +193,21 @@ def read_embedding(path: str | Path, names: Sequence[str]) -> Tensor:
     Shapes: float64 [n, 3]. The file holds the two spatial coordinates of the hyperboloid, from which time follows.
     Raises: BrokenFile, FileNotFoundError.
     """
-    path, places = Path(path), []
-    for number, _, line in read_lines(path):
-        if line.startswith("  "):
-            continue
-        row = _PLACE.fullmatch(line)
-        if not row:
-            raise BrokenFile(path, f"line {number}: no name with two coordinates, {_shown(line)}")
-        if len(places) == len(names) or row[1] != names[len(places)]:
-            wanted = "the end" if len(places) == len(names) else names[len(places)]
-            raise BrokenFile(path, f"line {number}: the place of {row[1]}; expected is {wanted}")
-        places.append((float(row[2]), float(row[3])))
-    if len(places) < len(names):
-        raise BrokenFile(path, f"holds {len(places):,} places; expected are {len(names):,}")
-    space = torch.tensor(places, dtype=torch.float64).reshape(-1, 2)
+    path = Path(path)
+    rows = [row for _, row in _rows(path, _PLACE, "name with two coordinates")]
+    if [row[1] for row in rows] != list(names):
+        raise BrokenFile(path, f"holds other names than the {len(names):,} that are expected, or in another order")
+    space = torch.tensor([(float(row[2]), float(row[3])) for row in rows], dtype=torch.float64).reshape(-1, 2)
     return torch.cat([(1 + space.square().sum(1, keepdim=True)).sqrt(), space], 1)
 
 
-def _synset(line: str) -> tuple[int, Synset]:
-    """Offset and synset of a line of ``data.noun``. Raises: ValueError with the reason."""
-    parts = _SYNSET.fullmatch(line)
-    if not parts:
-        raise ValueError("not 'offset file n words ... | gloss'")
-    fields = iter(parts[4].split(" "))
-    words, hypernyms = [], []
-    for _ in range(int(parts[3], 16)):
-        words.append(_field(fields, r"[!-~]+", "a word"))
-        _field(fields, r"[0-9a-f]", "the number of its sense")
-    for _ in range(int(_field(fields, r"\d{3}", "the number of pointers"))):
-        symbol = _field(fields, r"[!-~]+", "a pointer")
-        target = int(_field(fields, r"\d{8}", "a pointer's target"))
-        kind = _field(fields, r"[nvars]", "a pointer's part of speech")
-        _field(fields, r"[0-9a-f]{4}", "a pointer's words")
-        if symbol not in SYMBOLS:
-            raise ValueError(f"{symbol!r} is no pointer of a noun")
-        if symbol in ("@", "@i"):
-            if kind != "n":
-                raise ValueError("a hypernym that is no noun")
-            hypernyms.append((symbol, target))
-    if not words:
-        raise ValueError("no words")
-    if next(fields, None) is not None:
-        raise ValueError("more fields than it announces")
-    return int(parts[1]), Synset(tuple(words), tuple(hypernyms))
-
-
-def _field(fields: Iterator[str], pattern: str, what: str) -> str:
-    field = next(fields, "")
-    if not re.fullmatch(pattern, field):
-        raise ValueError(f"{_shown(field)} where {what} should be")
-    return field
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:57] + "...")
+def _rows(path: Path, form: re.Pattern[str], what: str) -> Iterator[tuple[int, re.Match[str]]]:
+    """Number and match of each line that is no comment; each has the ``form``."""
+    lines = [(number, line) for number, line in read_lines(path) if not line.startswith("  ")]
+    if len(lines) > ROWS:
+        raise BrokenFile(path, f"holds more than {ROWS:,} lines")
+    for number, line in lines:
+        match = form.fullmatch(line)
+        if match is None:
+            raise BrokenFile(path, f"line {number}: no {what}, {arguments.shown(line)}")
+        yield number, match

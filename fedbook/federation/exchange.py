@@ -17,8 +17,8 @@ from torch import Tensor
 from fedbook import arguments
 from fedbook.federation.cohort import Cohort
 from fedbook.federation.population import Rows
-from fedbook.federation.tree import Tree, flatten, leaves, tree_map, unflatten
-from fedbook.randomness import stream
+from fedbook.federation.tree import Tree, flatten, leaves, per_row, tree_map, unflatten
+from fedbook.randomness import repeated, stream
 from fedbook.wire import Encoded, Wire
 
 
@@ -67,12 +67,14 @@ class Local:
     how: str = "vmap"
     chunk: int | None = None
     noise_seeds: tuple[int | None, ...] | None = None
+    attempt: int = 0
 
     def streams(self, purpose: str) -> list[np.random.Generator]:
         """R generators, one a client, keyed by (its federation's seed, purpose, round, client).
 
         Two exchanges of one round that need independent draws must name different purposes.
         """
+        purpose = repeated(purpose, self.attempt)
         return [stream(s, purpose, self.t, k) for s, k in zip(self.seeds, self.clients.tolist(), strict=True)]
 
     def noise_streams(self, purpose: str = "noise") -> list[np.random.Generator]:
@@ -278,6 +280,6 @@ def weighted_mean(tree: Tree, weights: Tensor, otherwise: Tree | None = None) ->
             return mixed
         if old.shape != mixed.shape:
             raise arguments.wrong(ValueError, "otherwise", old, f"tensors of the mean's shape {tuple(mixed.shape)}")
-        return torch.where(empty.to(x.device).view(-1, *[1] * (x.ndim - 2)), old, mixed)
+        return torch.where(per_row(empty, old), old, mixed)
 
     return tree_map(mean, tree) if otherwise is None else tree_map(mean, tree, otherwise)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +23,7 @@ from fedbook.federation.population import Federation
 from fedbook.federation.simulator import Simulator
 from fedbook.federation.tree import Tree, tree_map
 from fedbook.privacy.ledger import PrivacyLedger, Release
-from fedbook.randomness import stream
+from fedbook.randomness import repeated, stream
 
 
 class BudgetSpent(Exception):
@@ -37,7 +39,10 @@ class Turn:
     """What the server's code has in one round: the clock, its draws and the privacy ledgers.
 
     ``t`` counts from 0; -1 is the start and the set-up. ``noise_seeds`` entries of None mean the
-    operating system's randomness. ``budget`` (epsilon, delta) is what the run's releases may cost in all.
+    operating system's randomness. ``budget`` (epsilon, delta) is what the run's releases may cost in all. ``sizes``
+    [S, K]: how many samples each client holds; an algorithm that uses them declares them public. ``attempt``: how often
+    noised releases were made that the run then forgot; what is drawn after that is drawn anew. ``kept``: to be called
+    when a release has been entered, before it leaves.
     """
 
     t: int
@@ -46,16 +51,19 @@ class Turn:
     noise_seeds: tuple[int | None, ...] = ()
     privacy: list[PrivacyLedger] = field(default_factory=list)
     budget: tuple[float, float] | None = None
+    sizes: torch.Tensor | None = None
+    attempt: int = 0
+    kept: Callable[[], None] | None = None
 
     def cohort(self, sampler: Sampler, purpose: str = "cohort") -> Cohort:
         """Draw this round's cohort for each seed; the same purpose gives the same cohort again."""
         if not hasattr(sampler, "draw"):
             raise arguments.wrong(TypeError, "sampler", sampler, "Everyone(), FixedSize(size) or Poisson(rate)")
-        return Cohort.of([sampler.draw(self.num_clients, stream(s, purpose, self.t)) for s in self.seeds])
+        return Cohort.of([sampler.draw(self.num_clients, rng) for rng in self.streams(purpose)])
 
     def streams(self, purpose: str) -> list[np.random.Generator]:
         """S generators keyed by (seed, purpose, round)."""
-        return [stream(s, purpose, self.t) for s in self.seeds]
+        return [stream(s, repeated(purpose, self.attempt), self.t) for s in self.seeds]
 
     def noise_streams(self, purpose: str = "noise") -> list[np.random.Generator]:
         """S generators for privacy noise, keyed like :meth:`streams` but by the noise seeds."""
@@ -75,6 +83,8 @@ class Turn:
                     raise BudgetSpent(f"round {self.t} would cost more than epsilon = {epsilon:g} at delta = {delta:g}")
         for ledger, clients in zip(self.privacy, whose, strict=True):
             ledger.record(release, clients)
+        if self.kept is not None:
+            self.kept()
 
     def in_clear(self, what: str) -> None:
         """Declare that ``what`` leaves the clients without protection: the run's epsilon is then None.
@@ -109,7 +119,10 @@ class Algorithm(Protocol):
         """Plain values that identify the run; a checkpoint of another configuration is refused."""
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
-        """The server's state (tensors [S, ...]) and the clients' by group (tensors [S, K_g, ...])."""
+        """The server's state (tensors [S, ...]) and the clients' by group (tensors [S, K_g, ...]).
+
+        It changes nothing in the algorithm, which may serve several runs.
+        """
 
     def setup(self, server: dict[str, Tree], turn: Turn) -> Round:
         """Exchanges before round 0 (a generator that returns the server's state)."""
@@ -127,8 +140,9 @@ class Rounds:
     ``seeds``: S federations side by side. ``evaluate(server, clients)`` gives metrics [S] every ``every``
     rounds and after the last (the simulator's privilege: it is in no ledger). With ``path`` a checkpoint
     is written after every ``save_every`` rounds; ``resume=True`` continues from it, if it is there.
-    ``noise_seeds="system"`` draws privacy noise from the operating system. ``how`` and ``chunk`` (see
-    fedbook.federation.local) default to the committed choice for the device and the model.
+    ``noise_seeds="system"`` draws privacy noise from the operating system. Beside the checkpoint then lies
+    PATH.releases, the ledger, written before a release leaves: a killed run that makes it again counts both. ``how``
+    and ``chunk`` (see fedbook.federation.local) default to the committed choice for the device and the model.
     ``delta``: at which privacy is reported and budgeted. ``budget``: the epsilon at ``delta`` that the run may
     cost; it ends before the round that would cost more, with the model it has and ``stopped`` saying why. So it does
     where an algorithm finds that it has :class:`Diverged` (``diverged``).
@@ -176,6 +190,8 @@ class Rounds:
         self.evaluate, self.observe = evaluate, observe
         self.path = None if path is None else Path(path)
         self.history, self.t = History(), -1  # t: the next round; -1 = the set-up is still to do
+        self.attempt = 0  # how often releases were made that stay counted though their round was lost
+        self.identity = secrets.token_hex(8)  # of a run under the system's noise, which no other run repeats
         self.noise_seeds = _noise_seeds(noise_seeds, self.seeds)
         self.privacy = [PrivacyLedger(noise_seeded=s is not None) for s in self.noise_seeds]
         turn = self._turn(-1)
@@ -184,8 +200,8 @@ class Rounds:
             how, committed = _committed_choice(algorithm, federation)
             chunk = committed if chunk is None else chunk
         self.simulator = Simulator(federation, self.seeds, clients, self.noise_seeds, how, chunk)
-        if resume and self.path is not None and self.path.exists():
-            self._load(self.path)
+        if resume and self.path is not None:
+            self._resume(self.path)
 
     @property
     def clients(self) -> dict[str, Tree]:
@@ -263,15 +279,16 @@ class Rounds:
     @contextmanager
     def _whole_or_not_at_all(self, t: int) -> Iterator[None]:
         """A round that is interrupted (in its evaluation too) leaves no trace: neither here nor in the checkpoint."""
-        self.simulator.open_round(t)
+        self.simulator.open_round(t, self.attempt)
         ledgers = [ledger.state() for ledger in self.privacy]
         try:
             yield
         except BaseException:
             self.simulator.roll_back()
-            # fresh noise from the system would be a second release: that stays counted
-            if None not in self.noise_seeds:
+            if not self._forgetful:
                 self.privacy = [PrivacyLedger.from_state(state) for state in ledgers]
+            elif ledgers != [ledger.state() for ledger in self.privacy]:
+                self.attempt += 1  # fresh noise is a second release: both count, each with draws of its own
             raise
 
     def _metric(self, name: str, values: Any) -> list[float]:
@@ -282,22 +299,49 @@ class Rounds:
             )
         return numbers.double().tolist()
 
+    @property
+    def _forgetful(self) -> bool:
+        """Whether a round done again makes another release: not under seeded noise, which is the same again."""
+        return None in self.noise_seeds
+
+    def _keep_releases(self, path: Path) -> None:
+        """Write what was released so far, before the last of it leaves."""
+        state = {"configuration": self.configuration(), "identity": self.identity, "attempt": self.attempt}
+        checkpoint.save(_releases(path), state | {"privacy": [ledger.state() for ledger in self.privacy]})
+
     def save(self, path: str | Path) -> None:
         """Write a checkpoint between rounds."""
+        if self._forgetful:
+            self._keep_releases(Path(path))
         state = {
             "configuration": self.configuration(),
+            "identity": self.identity if self._forgetful else None,
             "t": self.t,
             "server": self.server,
             "clients": self.clients,
             "history": self.history.state(),
             "bytes": self.bytes.state(),
             "privacy": [ledger.state() for ledger in self.privacy],
+            "attempt": self.attempt,
             "how": self.simulator.how,
             "chunk": self.simulator.chunk,
         }
         checkpoint.save(path, state)
 
-    def _load(self, path: Path) -> None:
+    def _resume(self, path: Path) -> None:
+        saved = self._load(path) if path.exists() else None
+        if not self._forgetful or not _releases(path).exists():
+            return
+        made = checkpoint.load(_releases(path))
+        checkpoint.same_configuration(made["configuration"], self.configuration(), _releases(path))
+        if saved is not None and saved["identity"] != made["identity"]:
+            raise checkpoint.CheckpointError(f"checkpoint: {path} is of another run than {_releases(path)}")
+        self.identity = made["identity"]
+        if saved is None or saved["privacy"] != made["privacy"]:  # killed since: those rounds are done again
+            self.privacy = [PrivacyLedger.from_state(entry) for entry in made["privacy"]]
+            self.attempt = made["attempt"] + 1
+
+    def _load(self, path: Path) -> dict[str, Any]:
         state = checkpoint.load(path)
         checkpoint.same_configuration(state["configuration"], self.configuration(), path)
         if state["t"] > self.total:
@@ -311,11 +355,15 @@ class Rounds:
         self.history, self.t = History.from_state(state["history"]), state["t"]
         self.bytes.load(state["bytes"])
         self.privacy = [PrivacyLedger.from_state(entry) for entry in state["privacy"]]
+        self.attempt, self.identity = state["attempt"], state["identity"]
         self.simulator.how, self.simulator.chunk = state["how"], state["chunk"]
+        return state
 
     def _turn(self, t: int) -> Turn:
         budget = None if self.budget is None else (self.budget, self.delta)
-        return Turn(t, self.seeds, self.federation.num_clients, self.noise_seeds, self.privacy, budget)
+        kept = partial(self._keep_releases, self.path) if self._forgetful and self.path is not None else None
+        clients, sizes = self.federation.num_clients, self.federation.sizes.expand(len(self.seeds), -1)
+        return Turn(t, self.seeds, clients, self.noise_seeds, self.privacy, budget, sizes, self.attempt, kept)
 
     def _deliver(self, exchange: Exchange) -> Any:
         uploads = self.simulator.deliver(exchange)
@@ -343,6 +391,10 @@ def no_setup(server: dict[str, Tree]) -> Round:
     """A set-up without exchanges (``yield from no_setup(server)`` or return it as ``setup``)."""
     return server
     yield
+
+
+def _releases(path: Path) -> Path:
+    return path.with_name(path.name + ".releases")
 
 
 def _seeds(seeds: Sequence[int], algorithm: Algorithm, federation: Federation) -> tuple[int, ...]:

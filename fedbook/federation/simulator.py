@@ -39,7 +39,7 @@ class Simulator:
         self.noise_seeds = tuple(self.seeds if noise_seeds is None else noise_seeds)
         self.clients: dict[str, Tree] = dict(clients or {})
         self.bytes = ByteLedger(len(self.seeds))
-        self.how, self.chunk, self.t = how, chunk, -1
+        self.how, self.chunk, self.t, self.attempt = how, chunk, -1, 0
         self._undo: list[tuple[str, Tensor, Tensor, Tree]] = []  # old rows of client state written this round
         self._bytes_before = self.bytes.state()
         self.trace: dict[str, list[tuple[Tensor, Tensor]]] = {}  # name -> (federation, value) of each row
@@ -47,9 +47,10 @@ class Simulator:
         self._times: dict[str, int] = {}  # exchange name -> how often it happened this round
         self._sent: list[Exchange] = []  # this round's exchanges so far
 
-    def open_round(self, t: int) -> None:
-        """Begin round ``t`` (-1: the set-up): fresh byte counts and trace."""
+    def open_round(self, t: int, attempt: int = 0) -> None:
+        """Begin round ``t`` (-1: the set-up): fresh byte counts and trace; ``attempt``: see randomness.repeated."""
         self.t, self.trace, self.cohort_sizes, self._undo, self._times = t, {}, [0] * len(self.seeds), [], {}
+        self.attempt = attempt
         self._sent = []
         self.bytes.open_round()
         self._bytes_before = copy.deepcopy(self.bytes.state())
@@ -131,6 +132,7 @@ class Simulator:
             how=self.how,
             chunk=self.chunk,
             noise_seeds=tuple(self.noise_seeds[s] for s in slot.tolist()),
+            attempt=self.attempt,
         )
         reply = _checked(exchange.work(local), len(slot), exchange.name)
         if reply.state is not None:

@@ -55,6 +55,16 @@ def unflatten(flat: Mapping[str, Any], form: Tree) -> Tree:
     return place(form, "")
 
 
+def per_row(values: Tensor, leaf: Tensor) -> Tensor:
+    """``values`` [R] (or [S, m]) so that they broadcast over a leaf [R, ...] ([S, m, ...]), on its device."""
+    return values.to(leaf.device).view(*values.shape, *[1] * (leaf.ndim - values.ndim))
+
+
+def for_each(tree: Tree, clients: int) -> Tree:
+    """Leaves [S, ...] repeated for each of ``clients``: [S, K, ...]."""
+    return tree_map(lambda x: x[:, None].repeat(1, clients, *[1] * (x.ndim - 1)), tree)
+
+
 def first_leaf(tree: Tree) -> Tensor | None:
     """The first tensor of the tree, or None if it has none."""
     return next((leaf for _, leaf in leaves(tree) if isinstance(leaf, Tensor)), None)

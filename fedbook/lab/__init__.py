@@ -1,1 +1,1 @@
-"""The lab: widgets, plot style, drawing, records, exercises and navigation of the chapters."""
+"""The lab: widgets, plot style, drawing, records and exercises of the chapters."""

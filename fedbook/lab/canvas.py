@@ -57,6 +57,12 @@ class Canvas:
         with self._lock:
             return style.small_png(self._pixels())
 
+    def frame(self) -> tuple[bytes, tuple[int, int]]:
+        """The figure as drawn last in still fewer bytes, a WebP for a page; its width and height in pixels."""
+        with self._lock:
+            pixels = self._pixels()
+            return style.small_webp(pixels), (pixels.shape[1], pixels.shape[0])
+
     def _fill(self, draw: Callable[..., str], args: tuple, values: dict[str, Any]) -> str:
         self.figure.clear()
         axes = self.figure.subplots(self.rows, self.columns)

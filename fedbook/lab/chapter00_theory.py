@@ -18,8 +18,8 @@ from fedbook.federation.loop import Rounds
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import tree_map
 from fedbook.learning.models import Parameters, cross_entropy, stack
-from fedbook.learning.problems import ImageProblem
 from fedbook.papers.fedavg import Config, FedAvg
+from fedbook.papers.fedavg.problem import ImageProblem
 from fedbook.randomness import stream
 
 

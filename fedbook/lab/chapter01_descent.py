@@ -16,7 +16,8 @@ from torch import Tensor
 from fedbook.data import digits
 from fedbook.lab.chapter01_theory import Sides
 from fedbook.learning.augmentation import AUGMENTATIONS
-from fedbook.learning.contrast import bank_objective, effective_rank
+from fedbook.learning.evaluation import effective_rank
+from fedbook.papers.fedsc.spectral import bank_objective
 from fedbook.randomness import normal, stream
 
 CLIENTS, VIEWS, PIXELS, HIDDEN, WIDTH = 10, 4, 64, 32, 16

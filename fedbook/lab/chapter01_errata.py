@@ -18,7 +18,7 @@ from torch import Tensor
 from fedbook.lab import chapter01_errata_privacy as privacy
 from fedbook.lab import chapter01_errata_theorem as theorem
 from fedbook.lab.errata import Erratum, errata_text
-from fedbook.learning.contrast import correlation
+from fedbook.papers.fedsc.spectral import correlation
 from fedbook.randomness import normal, stream
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedbook.lab import chapter01_paper as paper
-from fedbook.learning.contrast import correlation
+from fedbook.papers.fedsc.spectral import correlation
 from fedbook.randomness import normal, stream
 
 LEAST_SVHN, FIRST_CIFAR, SECOND_CIFAR = paper.TABLE_6[0], paper.TABLE_6[6], paper.TABLE_6[7]

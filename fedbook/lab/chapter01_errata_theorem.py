@@ -10,7 +10,7 @@ from itertools import product
 
 import torch
 
-from fedbook.learning.contrast import correlation
+from fedbook.papers.fedsc.spectral import correlation
 
 
 def initial_gap_lost() -> tuple[float, float]:

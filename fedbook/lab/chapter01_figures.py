@@ -19,7 +19,7 @@ from fedbook.lab.chapter01_descent import Problem, Run, draw_views, matrices_of,
 from fedbook.lab.chapter01_floor import NoiseFloor, Terms, batch_bias_norms, jacobi, jacobi_of_steps, noise_by_clients
 from fedbook.lab.panels import panels, plain_log
 from fedbook.lab.style import BAND, PALETTE, series
-from fedbook.learning.contrast import bank_objective
+from fedbook.papers.fedsc.spectral import bank_objective
 from fedbook.randomness import stream
 
 SLOPE = r"$\|\nabla\mathcal{L}\|^2$"

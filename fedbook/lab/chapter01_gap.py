@@ -27,7 +27,7 @@ from fedbook.lab.chapter01_theory import (
     pairwise_loss,
     toy,
 )  # fmt: skip
-from fedbook.learning.contrast import bank_objective, correlation, spectral_loss
+from fedbook.papers.fedsc.spectral import bank_objective, correlation, spectral_loss
 from fedbook.randomness import normal, stream
 
 MISTAKES = ("none", "uniform mean", "half kept", "old matrices", "FedAvg")

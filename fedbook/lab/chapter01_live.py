@@ -7,20 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from fedbook import arguments
+from fedbook.lab import live
 from fedbook.lab.chapter01_widgets import DELTA, MU, digits, settings_of
-from fedbook.lab.panels import panels
-from fedbook.lab.style import series
 from fedbook.learning.encoders import Encoder, encoder, predictor
-from fedbook.learning.neighbours import knn_predict
-from fedbook.learning.pretraining import Embedded, PretrainingProblem, PretrainingSettings, pretraining_problem
+from fedbook.learning.evaluation import knn_predict
 from fedbook.papers.description import own_settings
 from fedbook.papers.fedsc import run_on
 from fedbook.papers.fedsc.matrix_privacy import matrix_epsilon
+from fedbook.papers.fedsc.problem import Embedded, PretrainingProblem, PretrainingSettings, pretraining_problem
 
 # --- the algorithm live
 
 ROUNDS, JUDGED_EVERY = 60, 5
-REMEMBERED = 4  # earlier runs that stay in the picture
 METHODS = {"FedSC": "fedsc", "FedAvg+SC": "fedavg-sc"}
 COEFFICIENTS = {"falls from 1 to 0.2": "schedule", "q (aligned)": "q"}
 SIGMAS = (0.0, 0.1, 0.3, 1.0, 3.0)
@@ -35,15 +33,19 @@ class Step(NamedTuple):
     words: str
 
 
-class LiveRuns:
-    """FedSC on digits, one digit a client, live: ``start`` and ``draw`` for a run_panel; they remember earlier runs.
+class LiveRuns(live.LiveRuns):
+    """FedSC on digits, one digit a client, live: kNN accuracy and L by round."""
 
-    ``curves``: words of a run -> its steps so far, of the last ``REMEMBERED`` + 1 runs. The same settings again
-    replace the run before.
-    """
+    before = "Before, at their last"
 
-    def __init__(self) -> None:
-        self.curves: dict[str, list[tuple[int, Step]]] = {}
+    @property
+    def plots(self) -> tuple[live.Plot, ...]:
+        """kNN accuracy, where it was judged, and L."""
+        ends, accuracy = (0, ROUNDS), "kNN accuracy, test images"
+        return (
+            live.Plot(lambda t, s: [] if s.knn is None else [(t, s.knn)], "round", accuracy, ends, (0.7, 1.0)),
+            live.Plot(lambda t, s: [(t, s.loss)], "round", "global loss L", ends, look={"marker": ""}),
+        )
 
     def start(self, method: str, coefficient: str, local_epochs: int, sigma: float) -> Iterator[tuple[int, Step]]:
         """Round after round (t, Step) of Algorithm 1. FedAvg+SC has neither coefficient nor noise.
@@ -63,56 +65,22 @@ class LiveRuns:
             if sigma:
                 smallest = int(problem.partitions[0].sizes.min())
                 words += f" (ε = {matrix_epsilon(sigma, MU, smallest, ROUNDS, DELTA):.2g})"
-        return self._steps(run, problem, words)
+        return self.remember(words, _steps(run, problem, words))
 
-    def _steps(self, run: Any, problem: PretrainingProblem, words: str) -> Iterator[tuple[int, Step]]:
-        self.curves.pop(words, None)
-        for old in list(self.curves)[:-REMEMBERED]:
-            del self.curves[old]
-        self.curves[words] = steps = []  # a run that was given up holds a list of its own
-        for record in run:
-            t, theta = record.t + 1, {name: p[0] for name, p in run.server["theta"].items()}
-            found = problem.objective(theta, 0, MU)
-            accuracy = knn(problem, problem.embed(theta)) if t == 1 or t % JUDGED_EVERY == 0 else None
-            steps.append((t, Step(found["loss"], found["gap"], accuracy, words)))
-            yield steps[-1]
+    def numbers(self, steps: live.Steps) -> str:
+        return f"{live.newest(steps, 'knn')[1]:.3f}, L {steps[-1][1].loss:.2f}"
 
-    def draw(self, axes: Any, history: Sequence[tuple[int, Step]]) -> str:
-        """kNN accuracy and L by round: this run, and thinner the ones before.
-
-        Shapes: ``axes`` two of them. Raises: ValueError.
-        """
-        left, right = panels(axes, 2)
-        if not history:
-            raise arguments.wrong(ValueError, "history", history, "at least one step")
-        words, (t, last) = history[0][1].words, history[-1]
-        earlier = {name: steps for name, steps in self.curves.items() if name != words and steps}
-        for i, (name, steps) in enumerate([*earlier.items(), (words, history)]):
-            now = name == words
-            look = series(0 if now else 1 + i) | {"linewidth": 2.2 if now else 0.9}
-            judged = [(at, step.knn) for at, step in steps if step.knn is not None]
-            left.plot(*zip(*judged, strict=True), **look)
-            right.plot(
-                [at for at, _ in steps], [step.loss for _, step in steps], label=name,
-                **(look | {"marker": ""}),
-            )  # fmt: skip
-        least = min(step.knn for steps in (*earlier.values(), history) for _, step in steps if step.knn is not None)
-        left.set(
-            xlim=(0, ROUNDS), ylim=(min(0.7, least - 0.02), 1.0), xlabel="round", ylabel="kNN accuracy, test images"
-        )
-        right.set(xlim=(0, ROUNDS), xlabel="round", ylabel="global loss L")
-        right.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
-        before = "; ".join(
-            f"{name}: {_judged(steps):.3f}, L {steps[-1][1].loss:.2f}" for name, steps in earlier.items()
-        )
-        return f"After {t} rounds of {words}: kNN {_judged(history):.3f}, L {last.loss:.2f}, gap {last.gap:.2f}." + (
-            f" Before, at their last: {before}." if before else ""
-        )
+    def sentence(self, history: live.Steps) -> str:
+        t, last = history[-1]
+        return f"After {t} rounds of {last.words}: kNN {self.numbers(history)}, gap {last.gap:.2f}"
 
 
-def _judged(steps: Sequence[tuple[int, Step]]) -> float:
-    """The newest accuracy there is."""
-    return next(step.knn for _, step in reversed(steps) if step.knn is not None)
+def _steps(run: Any, problem: PretrainingProblem, words: str) -> Iterator[tuple[int, Step]]:
+    for record in run:
+        t, theta = record.t + 1, {name: p[0] for name, p in run.server["theta"].items()}
+        objective = problem.objective(theta, 0, MU)
+        accuracy = knn(problem, problem.embed(theta)) if t == 1 or t % JUDGED_EVERY == 0 else None
+        yield t, Step(objective["loss"], objective["gap"], accuracy, words)
 
 
 def knn(problem: PretrainingProblem, seen: Embedded) -> float:

@@ -18,9 +18,9 @@ from fedbook.federation.loop import Rounds
 from fedbook.lab.panels import panels
 from fedbook.lab.style import AXIS, series
 from fedbook.learning.augmentation import AUGMENTATIONS
-from fedbook.learning.contrast import bank_objective, norm_clip
-from fedbook.learning.pretraining import PretrainingProblem, PretrainingSettings, pretraining_problem
 from fedbook.papers.fedsc import PAPER, algorithm
+from fedbook.papers.fedsc.problem import PretrainingProblem, PretrainingSettings, pretraining_problem
+from fedbook.papers.fedsc.spectral import bank_objective, norm_clip
 from fedbook.partition import by_name
 from fedbook.randomness import stream
 

@@ -26,7 +26,7 @@ from fedbook.lab.chapter01_theory import (
     toy,
     trained_loss,
 )
-from fedbook.learning.contrast import correlation, spectral_loss
+from fedbook.papers.fedsc.spectral import correlation, spectral_loss
 from fedbook.randomness import normal, stream
 
 # --- D6, D7: batches and drawn views

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedbook.lab.chapter01_theory import VIEWS, WIDTH, Sides
-from fedbook.learning.contrast import bank_objective
+from fedbook.papers.fedsc.spectral import bank_objective
 from fedbook.randomness import normal, stream
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
-from fedbook.learning.contrast import Parts, bank_objective, correlation, spectral_loss
+from fedbook.papers.fedsc.spectral import Parts, bank_objective, correlation, spectral_loss
 from fedbook.randomness import normal, stream
 
 SIZES, VIEWS = (2, 3, 5), 3

@@ -21,12 +21,13 @@ from fedbook.experiment import plan
 from fedbook.lab.chapter01_paper import SIZE, TABLE_6
 from fedbook.lab.panels import panels
 from fedbook.lab.style import SHADE, series
-from fedbook.learning.contrast import correlation, effective_rank, norm_clip
 from fedbook.learning.encoders import encoder
-from fedbook.learning.pretraining import PretrainingProblem, PretrainingSettings, pretraining_problem
+from fedbook.learning.evaluation import effective_rank
 from fedbook.papers.description import own_settings
 from fedbook.papers.fedsc import PAPER, run_on
 from fedbook.papers.fedsc.matrix_privacy import matrix_sigma
+from fedbook.papers.fedsc.problem import PretrainingProblem, PretrainingSettings, pretraining_problem
+from fedbook.papers.fedsc.spectral import correlation, norm_clip
 from fedbook.randomness import stream
 
 # --- noise on a correlation matrix

@@ -19,7 +19,7 @@ from torch.func import grad, vmap
 from fedbook.data import digits
 from fedbook.lab.chapter02_descent import Constants, largest_curvature, lemma_4_5, lemma_4_6
 from fedbook.lab.results import text_table
-from fedbook.learning.siamese import byol_loss
+from fedbook.learning.online import byol_loss
 from fedbook.papers.hetero_ssfl.cka import centred_gram, gram, gram_cka, mean_gram
 from fedbook.randomness import normal, stream
 

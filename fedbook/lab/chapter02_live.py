@@ -11,11 +11,11 @@ import torch
 from fedbook import arguments
 from fedbook.experiment import execute, plan
 from fedbook.federation.loop import Rounds
+from fedbook.lab import live
 from fedbook.lab.chapter02_stored import NAMED, OURS, cells_of
-from fedbook.lab.panels import panels, several
+from fedbook.lab.panels import several
 from fedbook.lab.results import Table, text_table
 from fedbook.lab.stored_cells import has
-from fedbook.lab.style import series
 from fedbook.papers.hetero_ssfl import PAPER
 
 LR = 0.3  # unless a table tuned it
@@ -93,7 +93,6 @@ def rerun(table: Table, method: str, slot: int = 0, **fixed: Any) -> Again:
 # --- the panel
 
 ROUNDS, JUDGED_EVERY = 15, 3
-REMEMBERED = 4  # earlier runs that stay in the picture
 METHODS = {NAMED[name]: name for name in ("hetero-ssfl", "local-ssl", "local-ssl-plus-rad", "fedbyol")}
 MIXTURES = {
     "three": "cnn_s,cnn_m,mlp", "cnn_s and mlp": "cnn_s,mlp", "cnn_m alone": "cnn_m", "mlp alone": "mlp",
@@ -108,16 +107,26 @@ class Step(NamedTuple):
     words: str
 
 
-class LiveRuns:
-    """Five clients of two digits each, live: ``start`` and ``draw`` for a run_panel; they remember earlier runs.
+class LiveRuns(live.LiveRuns):
+    """Five clients of two digits each, live: the probe with 5 labels a class and CKA of two clients by round.
 
-    ``curves``: words of a run -> its steps so far, of the last ``REMEMBERED`` + 1 runs. The same settings again
-    replace the run before. ``lr``: by method, the step sizes that a table tuned.
+    ``lr``: by method, the step sizes that a table tuned.
     """
 
+    legend = {"loc": "upper left", "bbox_to_anchor": (0.0, -0.2)}
+
+    @property
+    def plots(self) -> tuple[live.Plot, ...]:
+        """Both where they were judged; the probe's curves begin at the models as drawn."""
+        probe, alignment, ends = OURS.label("probe_few"), OURS.label("alignment_test"), (0, ROUNDS)
+        return (
+            live.Plot(_probe, "round $t$", probe, ends),
+            live.Plot(_alignment, "round $t$", alignment, ends, (-0.05, 1.05)),
+        )
+
     def __init__(self, lr: Mapping[str, float] | None = None) -> None:
+        super().__init__()
         self.lr = dict(lr or {})
-        self.curves: dict[str, list[tuple[int, Step]]] = {}
 
     def start(self, method: str, mu: float, local_epochs: int, architectures: str) -> Iterator[tuple[int, Step]]:
         """Round after round (t, Step). Only Hetero-SSFL has mu; FedBYOL has one model.
@@ -131,50 +140,36 @@ class LiveRuns:
         words = f"{NAMED[name]}, E = {local_epochs}"
         if name == "hetero-ssfl":
             words += f", μ = {mu:g}"
-        return self._steps(own.rounds(), words + (", cnn_m" if name == "fedbyol" else f", {architectures}"))
+        words += ", cnn_m" if name == "fedbyol" else f", {architectures}"
+        return self.remember(words, _steps(own.rounds(), words))
 
-    def _steps(self, run: Rounds, words: str) -> Iterator[tuple[int, Step]]:
-        judge, run.evaluate = run.evaluate, None  # judged here, and more seldom
-        self.curves.pop(words, None)
-        for old in list(self.curves)[:-REMEMBERED]:
-            del self.curves[old]
-        self.curves[words] = steps = []  # a run that was given up holds a list of its own
-        for record in run:
-            t, metrics = record.t + 1, None
-            if t == 1 or t % JUDGED_EVERY == 0:
-                metrics = {name: float(values[0]) for name, values in judge(run.server, run.clients).items()}
-            steps.append((t, Step(metrics, words)))
-            yield steps[-1]
+    def numbers(self, steps: live.Steps) -> str:
+        t, last = live.newest(steps, "metrics")
+        return (
+            f"after round {t} {100 * last['probe_few']:.1f} % with 5 labels a class (untrained "
+            f"{100 * last['random_probe_few']:.1f}), CKA {last['alignment_test']:.2f}, own loss {last['self_loss']:.2f}"
+        )
 
-    def draw(self, axes: Any, history: Sequence[tuple[int, Step]]) -> str:
-        """The probe with 5 labels a class and CKA of two clients by round: this run, and thinner the ones before.
-
-        The probe's curves begin at the models as drawn. Shapes: ``axes`` two of them. Raises: ValueError.
-        """
-        left, right = panels(axes, 2)
-        if not history:
-            raise arguments.wrong(ValueError, "history", history, "at least one step")
-        words, earlier = history[0][1].words, {}
-        for name, steps in self.curves.items():
-            if name != words and steps:
-                earlier[name] = steps
-        for i, (name, steps) in enumerate([*earlier.items(), (words, history)]):
-            look = series(0 if name == words else 1 + i) | {"linewidth": 2.2 if name == words else 0.9}
-            t, found = zip(*((t, step.metrics) for t, step in steps if step.metrics is not None), strict=True)
-            few = [found[0]["random_probe_few"], *(m["probe_few"] for m in found)]
-            left.plot([0, *t], [100 * v for v in few], **look)
-            right.plot(t, [m["alignment_test"] for m in found], label=name, **look)
-        left.set(xlim=(0, ROUNDS), xlabel="round $t$", ylabel=OURS.label("probe_few"))
-        right.set(xlim=(0, ROUNDS), ylim=(-0.05, 1.05), xlabel="round $t$", ylabel=OURS.label("alignment_test"))
-        right.legend(loc="upper left", bbox_to_anchor=(0.0, -0.2), borderaxespad=0.0)
-        before = "; ".join(f"{name}: {_judged(steps)}" for name, steps in earlier.items())
-        return f"Round {history[-1][0]}, {words}: {_judged(history)}." + (f" Before: {before}." if before else "")
+    def sentence(self, history: live.Steps) -> str:
+        t, last = history[-1]
+        return f"Round {t}, {last.words}: {self.numbers(history)}"
 
 
-def _judged(steps: Sequence[tuple[int, Step]]) -> str:
-    """The newest numbers there are, and after which round."""
-    t, last = next((t, step.metrics) for t, step in reversed(steps) if step.metrics is not None)
-    return (
-        f"after round {t} {100 * last['probe_few']:.1f} % with 5 labels a class (untrained "
-        f"{100 * last['random_probe_few']:.1f}), CKA {last['alignment_test']:.2f}, own loss {last['self_loss']:.2f}"
-    )
+def _steps(run: Rounds, words: str) -> Iterator[tuple[int, Step]]:
+    judge, run.evaluate = run.evaluate, None  # judged here, and more seldom
+    for record in run:
+        t, metrics = record.t + 1, None
+        if t == 1 or t % JUDGED_EVERY == 0:
+            metrics = {name: float(values[0]) for name, values in judge(run.server, run.clients).items()}
+        yield t, Step(metrics, words)
+
+
+def _probe(t: int, step: Step) -> list[tuple[float, float]]:
+    if step.metrics is None:
+        return []
+    start = [(0, 100 * step.metrics["random_probe_few"])] if t == 1 else []
+    return [*start, (t, 100 * step.metrics["probe_few"])]
+
+
+def _alignment(t: int, step: Step) -> list[tuple[float, float]]:
+    return [] if step.metrics is None else [(t, step.metrics["alignment_test"])]

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.func import grad
 
 from fedbook.lab.chapter02_theory import Sides
-from fedbook.learning.siamese import byol_loss, simsiam_loss
+from fedbook.learning.online import byol_loss, simsiam_loss
 from fedbook.papers.hetero_ssfl.cka import linear_cka
 from fedbook.randomness import normal, stream
 

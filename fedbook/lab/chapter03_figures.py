@@ -122,6 +122,7 @@ def draw_broken(ax: Axes, broken: Broken) -> str:
 
 # --- Table 1 and the theorems
 
+
 def draw_bounds(ax: Axes, rows: Mapping[str, tuple[float, float, Any]]) -> str:
     """What was measured and what a theorem promises above it, in pairs on a logarithmic axis.
 

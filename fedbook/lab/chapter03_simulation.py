@@ -10,7 +10,6 @@ from torch import Tensor
 
 from fedbook.geometry import Hyperboloid, frechet_mean, tangent_mean
 from fedbook.lab import chapter03_descent as descent
-from fedbook.lab.chapter03_theory import hessian
 from fedbook.papers.prirfed.synthetic import hyperbolic_ball_records
 from fedbook.randomness import normal, stream
 

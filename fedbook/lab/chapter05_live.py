@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 
-from fedbook import arguments
+from fedbook import arguments, compression
 from fedbook.federation.loop import Rounds
+from fedbook.lab import live
 from fedbook.lab.chapter05_paper import PARTIES, SETTINGS, STEP_S, TABLE_5, rounds_of_table_5
 from fedbook.lab.panels import panels, plain_log
-from fedbook.lab.style import PALETTE, REFERENCE, band, series
+from fedbook.lab.style import PALETTE, REFERENCE, band
 from fedbook.papers.cvfl import CVFL, EXACT, Config
 from fedbook.papers.cvfl.accounts import MB, TimeModel, bits_per_round
 from fedbook.papers.cvfl.problem import VerticalProblem, VerticalSettings, vertical_problem
@@ -21,10 +22,7 @@ from fedbook.papers.cvfl.problem import VerticalProblem, VerticalSettings, verti
 # --- bits against accuracy, live
 
 ROUNDS, TARGET = 100, 0.93
-REMEMBERED = 5  # earlier runs that stay in the picture
-COMPRESSORS = {
-    "none": "none", "scalar grid": "scalar", "hexagons": "hex", "top-k by gradient": "topk", "random k": "randomk",
-}  # fmt: skip
+COMPRESSORS = {kind.words: name for name, kind in compression.COMPRESSORS.items()}
 
 
 class Step(NamedTuple):
@@ -41,15 +39,14 @@ def _digits() -> VerticalProblem:
     return vertical_problem("digits", VerticalSettings())
 
 
-class LiveRuns:
-    """C-VFL on digits, live: ``start`` and ``draw`` for a run_panel, which remember the runs before.
+class LiveRuns(live.LiveRuns):
+    """C-VFL on digits, live: accuracy against the megabytes so far."""
 
-    ``curves``: words of a run -> its steps so far, of the last ``REMEMBERED`` + 1 runs. The same settings again
-    replace the run before.
-    """
-
-    def __init__(self) -> None:
-        self.curves: dict[str, list[Step]] = {}
+    remembered, before = 5, f"Before, to {TARGET:.0%}"
+    plots = (
+        live.Plot(lambda _, s: [(s.megabytes, s.accuracy)], "megabytes so far, up and down", "accuracy, test images",
+                  (0.005, 40.0), (0, 1.02)),
+    )  # fmt: skip
 
     def start(self, compressor: str, bits: int, local_steps: int, seed: int) -> Iterator[tuple[int, Step]]:
         """Round after round (t, Step) of Algorithm 1. Without a compressor ``bits`` means nothing.
@@ -61,48 +58,34 @@ class LiveRuns:
         task = _digits()
         rounds = Rounds(CVFL(config, task), task.federation(), ROUNDS, seeds=[seed], evaluate=task.evaluation())
         words = f"{compressor}, b = {bits}, Q = {local_steps}, seed {seed}"
-        self.curves.pop(words, None)
-        for old in list(self.curves)[:-REMEMBERED]:
-            del self.curves[old]
-        total, steps = 0, []
-        self.curves[words] = steps  # a run that was given up holds a list of its own
-        for record in rounds:
-            total += record.bytes_up[0] + record.bytes_down[0]
-            step = Step(record.metrics["accuracy"][0], total / MB, words)
-            steps.append(step)
-            yield record.t + 1, step
+        return self.remember(words, _steps(rounds, words))
 
-    def draw(self, ax: Axes, history: Sequence[tuple[int, Step]]) -> str:
-        """Accuracy against the megabytes so far: this run, and thinner the ones before. Raises: ValueError."""
-        if not history:
-            raise arguments.wrong(ValueError, "history", history, "at least one step")
-        steps = [step for _, step in history]
-        last = steps[-1]
-        earlier = [curve for words, curve in self.curves.items() if words != last.words and curve]
-        for i, curve in enumerate(earlier):
-            _curve(ax, curve, linewidth=0.9, **(series(1 + i) | {"marker": ""}))
-        _curve(ax, steps, linewidth=2.2, markevery=max(1, len(steps) // 10), **series(0))
+    def draw(self, axes: Any, history: live.Steps) -> str:
+        """The runs and the target. Raises: ValueError."""
+        sentence = super().draw(axes, history)
+        (ax,) = panels(axes, 1)
         ax.axhline(TARGET, color=REFERENCE, linewidth=1.0, linestyle=":")
-        every = [step.megabytes for curve in (*earlier, steps) for step in curve]
-        ax.set(xlim=(min(0.005, *every), max(40.0, *every)), ylim=(0, 1.02), ylabel="accuracy, test images",
-               xlabel="megabytes so far, up and down")  # fmt: skip
         plain_log(ax.xaxis)
         ax.minorticks_off()
-        ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
-        before = "; ".join(f"{curve[0].words}: {_reached(curve)}" for curve in earlier)
+        return sentence
+
+    def numbers(self, steps: live.Steps) -> str:
+        reached = next((step.megabytes for _, step in steps if step.accuracy >= TARGET), None)
+        return "not reached" if reached is None else f"first after {reached:.3g} MB"
+
+    def sentence(self, history: live.Steps) -> str:
+        t, last = history[-1]
         return (
-            f"After {history[-1][0]} rounds of {last.words}: accuracy {last.accuracy:.3f} for {last.megabytes:.3g} MB; "
-            f"{TARGET:.0%} {_reached(steps)}." + (f" Before, to {TARGET:.0%}: {before}." if before else "")
+            f"After {t} rounds of {last.words}: accuracy {last.accuracy:.3f} for {last.megabytes:.3g} MB; "
+            f"{TARGET:.0%} {self.numbers(history)}"
         )
 
 
-def _curve(ax: Axes, steps: Sequence[Step], **look) -> None:
-    ax.plot([s.megabytes for s in steps], [s.accuracy for s in steps], label=steps[0].words, **look)
-
-
-def _reached(steps: Sequence[Step]) -> str:
-    found = next((step.megabytes for step in steps if step.accuracy >= TARGET), None)
-    return "not reached" if found is None else f"first after {found:.3g} MB"
+def _steps(rounds: Rounds, words: str) -> Iterator[tuple[int, Step]]:
+    total = 0
+    for record in rounds:
+        total += record.bytes_up[0] + record.bytes_down[0]
+        yield record.t + 1, Step(record.metrics["accuracy"][0], total / MB, words)
 
 
 # --- latency against the number of local steps

@@ -18,19 +18,20 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
+from fedbook.compression import COMPRESSORS
 from fedbook.lab.chapter05_paper import SETTINGS, STEP_S, TABLE_5, TABLE_D1, TABLES
 from fedbook.lab.chapter05_pictures import one_round
 from fedbook.lab.panels import panels, plain_log
 from fedbook.lab.results import Cell, Table, cells, curve, reached, rounds_to_reach, setting, text_table
 from fedbook.lab.style import band, series
-from fedbook.papers.cvfl import COMPRESSORS, EXACT, Config
+from fedbook.papers.cvfl import EXACT, Config
 from fedbook.papers.cvfl.accounts import MB, TimeModel, bits_per_round
 from fedbook.papers.cvfl.problem import VerticalProblem
 from fedbook.randomness import stream
 
 Key = tuple[str, int]  # compressor and bits; ("none", 32)
 
-WORDS = {"none": "none", "scalar": "scalar", "hex": "hexagonal", "topk": "top-k", "randomk": "random-k"}
+WORDS = {name: kind.words for name, kind in COMPRESSORS.items()}
 LETTERS = {"parties": "$M$", "local_steps": "$Q$"}
 METRICS = {"accuracy": "accuracy", "f1": "$F_1$", "loss": "loss"}
 
@@ -43,7 +44,7 @@ CONTROLS = {
     "bits_schedule": {"constant": "constant bits", "growing": "growing bits"},
 }
 
-PAPER_NAMES = {"none": "none", "scalar": "scalar", "hex": "vector", "topk": "top-k"}
+PAPER_NAMES = {name: kind.paper for name, kind in COMPRESSORS.items() if kind.paper}
 LAST = {"MIMIC-III": "Table 2", "CIFAR-10": "Table 3", "ModelNet10": "Table 4"}
 
 # --- cells
@@ -60,7 +61,7 @@ def cells_of(table: Table, **fixed: Any) -> dict[Key, Cell]:
 
 
 def _place(name: str) -> int:
-    return COMPRESSORS.index(name)
+    return list(COMPRESSORS).index(name)
 
 
 def words_of(key: Key) -> str:

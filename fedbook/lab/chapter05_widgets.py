@@ -15,7 +15,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
-from fedbook.compression import HEADER_BYTES, Hexagonal, TopK, UniformScalar
+from fedbook.compression import COMPRESSORS, HEADER_BYTES, TopK, UniformScalar
 from fedbook.compression.hexagonal import codebook
 from fedbook.compression.wire import unpack
 from fedbook.lab.panels import panels
@@ -46,7 +46,7 @@ def send(kind: str, pair: Sequence[float], bits: int, dither: int) -> Sent:
     ``dither``: 0 for none, else the number of the draw.
     """
     first, second = pair
-    quantiser = (UniformScalar if kind == "scalar" else Hexagonal)(bits, dither=dither > 0)
+    quantiser = COMPRESSORS[kind].make(bits, dither=dither > 0)
     x = torch.tensor([[[first, second]]], dtype=torch.float64).expand(1, COPIES, 2)
     (message,) = quantiser.encode(x, [stream(dither, "drawn dither")])
     body = message.buffer[HEADER_BYTES:][None]

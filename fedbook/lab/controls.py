@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 import numbers
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,11 @@ MOST_CONTROLS = 4  # with more, nobody sees what does what
 
 @dataclass(frozen=True)
 class Control:
-    """One control. ``stops`` are the values a headless run visits: both ends, or every option."""
+    """One control. ``stops`` are the values a headless run visits: both ends, or every option.
+
+    A page without a kernel shows it as ``kind`` (range, play, select, switch) with ``positions(most, also)``, values in
+    order: about ``most`` of them with the ends, the start and ``also``. ``text`` says a value, with its unit.
+    """
 
     label: str
     value: Any
@@ -27,6 +32,9 @@ class Control:
     accepts: Callable[[Any], bool]
     allowed: str
     widget: Callable[[], Any]  # makes the ipywidgets control
+    kind: str
+    positions: Callable[[int, Sequence[Any]], list[Any]]
+    text: Callable[[Any], str]
     snap: Callable[[Any], Any] = lambda value: value  # what the ipywidgets control stands at -> the value it means
 
     def check(self, name: str, value: Any) -> Any:
@@ -39,9 +47,23 @@ class Control:
 def slider(label: str, minimum: float, maximum: float, step: float, value: float) -> Control:
     """A slider over ``minimum, minimum + step, ... maximum``; whole numbers when all four are whole.
 
-    ``label`` holds symbol and word, e.g. ``"η  step size"``. It acts when released, not while it moves.
+    ``label`` holds symbol and word and, in brackets at its end, a unit: ``"t  latency (ms)"``. It acts when released,
+    not while it moves. Raises: TypeError, ValueError (off the grid, empty range).
+    """
+    return _slider("range", label, minimum, maximum, step, value)
+
+
+def player(label: str, minimum: int, maximum: int, step: int, value: int) -> Control:
+    """A slider of whole numbers with a play button beside it: the figure moves by itself.
+
     Raises: TypeError, ValueError (off the grid, empty range).
     """
+    for name, given in (("minimum", minimum), ("maximum", maximum), ("step", step), ("value", value)):
+        integer(name, given)
+    return _slider("play", label, minimum, maximum, step, value)
+
+
+def _slider(kind: str, label: str, minimum: float, maximum: float, step: float, value: float) -> Control:
     label = _label(label)
     whole = all(isinstance(v, numbers.Integral) and not isinstance(v, bool) for v in (minimum, maximum, step, value))
     number = integer if whole else real
@@ -54,6 +76,7 @@ def slider(label: str, minimum: float, maximum: float, step: float, value: float
         if abs((v - low) / width - round((v - low) / width)) > 1e-6:
             raise wrong(ValueError, name, v, f"the minimum {low} plus a whole number of steps {width}")
     allowed = f"a number in [{low}, {high}]"
+    digits = 0 if whole else max(0, math.ceil(-math.log10(width) - 1e-9), _decimals(low), _decimals(width))
 
     def accepts(v: Any) -> bool:
         good = isinstance(v, numbers.Integral if whole else numbers.Real) and not isinstance(v, bool)
@@ -62,15 +85,23 @@ def slider(label: str, minimum: float, maximum: float, step: float, value: float
     def widget() -> Any:
         import ipywidgets
 
-        kind = ipywidgets.IntSlider if whole else ipywidgets.FloatSlider
-        digits = 0 if whole else max(0, math.ceil(-math.log10(width) - 1e-9), _decimals(low), _decimals(width))
+        made = ipywidgets.IntSlider if whole else ipywidgets.FloatSlider
         readout = "d" if whole else f".{digits}f"
         looks = _looks(label, f"{label}: from {low} to {high} in steps of {width}")
-        return kind(
+        return made(
             value=start, min=low, max=high, step=width, continuous_update=False, readout_format=readout, **looks
         )
 
-    return Control(label, start, (low, start, high), accepts, allowed, widget)
+    def positions(most: int, also: Sequence[Any]) -> list[Any]:
+        steps = round((high - low) / width)
+        every = [low + width * i if whole else round(low + width * i, 12) for i in _spread(steps, most)]
+        return _with({low, high, start, *also}, every, lambda v: v)
+
+    def text(v: float) -> str:
+        return f"{v:,d}{unit}" if whole else f"{v:.{digits}f}{unit}"
+
+    unit = _unit(label)
+    return Control(label, start, (low, start, high), accepts, allowed, widget, kind, positions, text)
 
 
 def log_slider(label: str, minimum: float, maximum: float, value: float, per_decade: int = 10) -> Control:
@@ -101,7 +132,17 @@ def log_slider(label: str, minimum: float, maximum: float, value: float, per_dec
     def snap(v: float) -> float:
         return min(max(v, low), high)  # the slack of the ends is the browser's business alone
 
-    return Control(label, start, (low, start, high), accepts, f"a number in [{low}, {high}]", widget, snap)
+    def positions(most: int, also: Sequence[Any]) -> list[Any]:
+        decades = math.log10(high / low)
+        steps = max(1, math.floor(decades * per_decade + 1e-9))
+        every = [float(f"{low * 10 ** (decades * i / steps):.2g}") for i in _spread(steps, most)]
+        return _with({low, high, start, *also}, every, math.log)
+
+    def text(v: float) -> str:
+        return f"{v:,.0f}{unit}" if v >= 1000 else f"{v:.3g}{unit}"
+
+    unit, allowed = _unit(label), f"a number in [{low}, {high}]"
+    return Control(label, start, (low, start, high), accepts, allowed, widget, "range", positions, text, snap)
 
 
 def choice(label: str, options: Sequence[Any] | Mapping[str, Any], value: Any) -> Control:
@@ -124,7 +165,13 @@ def choice(label: str, options: Sequence[Any] | Mapping[str, Any], value: Any) -
 
         return ipywidgets.Dropdown(options=pairs, value=value, **_looks(label, f"{label}: choose one"))
 
-    return Control(label, value, values, lambda v: v in values, f"one of the options {list(values)}", widget)
+    def text(v: Any) -> str:
+        return next(words for words, option in pairs if option == v)
+
+    allowed = f"one of the options {list(values)}"
+    return Control(
+        label, value, values, lambda v: v in values, allowed, widget, "select", lambda *_: list(values), text
+    )
 
 
 def switch(label: str, value: bool) -> Control:
@@ -136,7 +183,10 @@ def switch(label: str, value: bool) -> Control:
 
         return ipywidgets.Checkbox(value=start, indent=False, description=label, tooltip=f"{label}: on or off")
 
-    return Control(label, start, (False, True), lambda v: isinstance(v, bool), "True or False", widget)
+    return Control(
+        label, start, (False, True), lambda v: isinstance(v, bool), "True or False", widget, "switch",
+        lambda *_: [False, True], lambda v: "on" if v else "off",
+    )  # fmt: skip
 
 
 def checked_controls(function: Any, controls: Mapping[str, Any], positional: int = 1) -> dict[str, Control]:
@@ -169,6 +219,24 @@ def _looks(label: str, tooltip: str) -> dict[str, Any]:
     looks["style"] = {"description_width": "11em"}
     looks["layout"] = {"width": "min(100%, 28em)"}
     return looks
+
+
+def _spread(steps: int, most: int) -> list[int]:
+    """At most ``most`` of the numbers 0 to ``steps``, evenly, with both ends."""
+    count = min(steps + 1, most)
+    return [round(i * steps / (count - 1)) for i in range(count)]
+
+
+def _with(kept: set[Any], every: Sequence[Any], scale: Callable[[Any], float]) -> list[Any]:
+    """``kept`` and those of ``every`` that do not stand too close to one of them, in order."""
+    near = abs(scale(every[-1]) - scale(every[0])) / (len(every) - 1) / 3
+    return sorted(kept | {v for v in every if all(abs(scale(v) - scale(k)) > near for k in kept)})
+
+
+def _unit(label: str) -> str:
+    """What stands in brackets at the end of a label, if it is one short word, with a space before it."""
+    inside = re.search(r"\(([^\s\d:()]{1,6})\)$", label)
+    return f" {inside[1]}" if inside else ""
 
 
 def _decimals(number: float) -> int:

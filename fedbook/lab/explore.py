@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fedbook.arguments import integer, wrong
-from fedbook.lab import show
+from fedbook.lab import frames, show
 from fedbook.lab.canvas import Canvas, named
 from fedbook.lab.controls import Control, checked_controls
-from fedbook.lab.pieces import button, picture, row, said, say
+from fedbook.lab.pieces import button, picture, play, row, said, say
 from fedbook.progress import headless
 
 
@@ -65,6 +65,15 @@ class Explorer(show.Quiet):
         """
         return {setting: self._try(setting, values) for setting, values in self._settings()}
 
+    def frames(self) -> dict[str, Any]:
+        """The frames that a page shows in place of this widget. Raises: RedrawError."""
+        positions = frames.Positions(self.specs, self.presets)
+        album = positions.album()
+        for setting, values in positions.settings():
+            sentence = self._try(setting, values)
+            album.add(positions.at(values), self.canvas.frame(), sentence)
+        return album.bundle()
+
     def _defaults(self) -> dict[str, Any]:
         return {name: spec.value for name, spec in self.specs.items()}
 
@@ -110,7 +119,8 @@ class Explorer(show.Quiet):
             buttons.append(button(name, tip, lambda v=values: self.set(**{**self._defaults(), **v})))
         self.image, self.reading, self.errors = picture(png, height), w.HTML(), w.Output()
         say(self.reading, self.sentence)
-        rows = [row(*self.controls.values()), row(*buttons)]
+        players = [play(self.controls[name]) for name, spec in self.specs.items() if spec.kind == "play"]
+        rows = [row(*self.controls.values(), *players), row(*buttons)]
         self.widget = w.VBox([*rows, self.image, self.reading, self.errors])
 
     def _changed(self) -> None:
@@ -162,7 +172,8 @@ def explore(
     explorer = Explorer(draw, axes, height, controls, presets)
     if headless():
         explorer.sweep()
-        show.show_static(explorer.widget, explorer.png, explorer.sentence)
+        drawn = explorer.frames() if frames.wanted() else None
+        show.show_static(explorer.widget, explorer.png, explorer.sentence, drawn)
     else:
         show.show_widget(explorer.widget)
     return explorer

@@ -16,12 +16,19 @@ def picture(png: bytes, height: int) -> Any:
 
 
 def say(reading: Any, sentence: str) -> None:
-    """Put the sentence under the picture, marked for screen readers.
+    """Put the sentence under the picture, marked for screen readers, in the room of the longest one so far: the page
+    does not jump while sentences change.
 
     Not as the picture's tooltip: the browser side of ipywidgets 8.1 fails to show a widget that has a tooltip and
     no description, which an image never has.
     """
-    reading.value = f'<p role="status" aria-live="polite" style="min-height:2.6em">{html.escape(sentence)}</p>'
+    reading.longest = max(getattr(reading, "longest", ""), sentence, key=len)
+    place = "grid-area:1/1;margin:0"
+    reading.value = (
+        f'<div style="display:grid;min-height:2.6em"><p aria-hidden="true" style="{place};visibility:hidden">'
+        f'{html.escape(reading.longest)}</p><p role="status" aria-live="polite" style="{place}">'
+        f"{html.escape(sentence)}</p></div>"
+    )
 
 
 def button(text: str, tooltip: str, act: Callable[[], Any], **looks: Any) -> Any:
@@ -30,6 +37,15 @@ def button(text: str, tooltip: str, act: Callable[[], Any], **looks: Any) -> Any
 
     made = ipywidgets.Button(description=text, tooltip=tooltip, layout={"width": "auto"}, **looks)
     made.on_click(lambda _: act())
+    return made
+
+
+def play(slider: Any) -> Any:
+    """Play, pause and stop buttons that move the slider, in the browser, one step every third of a second."""
+    import ipywidgets
+
+    made = ipywidgets.Play(min=slider.min, max=slider.max, step=slider.step, value=slider.value, interval=330)
+    ipywidgets.jslink((made, "value"), (slider, "value"))
     return made
 
 

@@ -15,13 +15,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from fedbook.arguments import integer, wrong
-from fedbook.lab import show
+from fedbook.lab import frames, show
 from fedbook.lab.canvas import Canvas, named
 from fedbook.lab.controls import Control, checked_controls
 from fedbook.lab.pieces import button, picture, row, said, say
 from fedbook.progress import headless
 
 REDRAW_EVERY_S = 0.35  # about three pictures a second; more would slow the work down
+FILM = 20  # frames of a run on a page
 BREATH_S = 0.001  # between two steps: several turns of the event loop, enough to read a click
 
 
@@ -86,6 +87,25 @@ class RunPanel(show.Quiet):
             raise ValueError(f"start: {named(self.start)} gave no steps; allowed is at least one (step, state)")
         self._redraw()
         return self.sentence
+
+    def film(self) -> dict[str, Any]:
+        """One more run, to its end, as frames that a page plays: at most ``FILM`` of its steps.
+
+        Raises: whatever ``start`` and ``draw`` raise.
+        """
+        steps = self._begin()
+        history = list(itertools.islice(steps, self.total))
+        _close(steps)
+        ends = sorted({round(1 + i * (len(history) - 1) / (FILM - 1)) for i in range(FILM)})
+        texts = [f"{history[end - 1][0]} of {self.total}" for end in ends]
+        used = "; ".join(f"{spec.label}: {spec.text(spec.value)}" for spec in self.specs.values())
+        note = f"A run made in advance ({used}). In the notebook, Run starts one with your own settings."
+        control = {"kind": "play", "label": f"{self.label}: step", "texts": texts}
+        album = frames.Album([control], [len(ends) - 1], note)
+        for at, end in enumerate(ends):
+            _, sentence = self.canvas.redraw(self.draw, history[:end])
+            album.add([at], self.canvas.frame(), sentence)
+        return album.bundle()
 
     def _build(self, height: int) -> None:
         import ipywidgets as w
@@ -189,7 +209,8 @@ def run_panel(
     panel = RunPanel(start, draw, total, label, axes, height, controls)
     if headless():
         sentence = panel.run_now(steps_headless)
-        show.show_static(panel.widget, panel.canvas.small_png(), sentence)
+        png = panel.canvas.small_png()
+        show.show_static(panel.widget, png, sentence, panel.film() if frames.wanted() else None)
     else:
         show.show_widget(panel.widget)
     return panel

@@ -105,14 +105,24 @@ def png(figure: Figure) -> bytes:
 
 def small_png(pixels: np.ndarray) -> bytes:
     """Pixels as a palette PNG, for files that are kept. Shapes: ``pixels`` uint8 [height, width, 3]."""
+    buffer = io.BytesIO()
+    _few_colours(pixels).save(buffer, "png", compress_level=9)
+    return buffer.getvalue()
+
+
+def small_webp(pixels: np.ndarray) -> bytes:
+    """The same colours as a lossless WebP, a fifth smaller, for pages. Shapes: ``pixels`` uint8 [height, width, 3]."""
+    buffer = io.BytesIO()
+    _few_colours(pixels).convert("RGB").save(buffer, "webp", lossless=True, quality=75, method=4)
+    return buffer.getvalue()
+
+
+def _few_colours(pixels: np.ndarray) -> Any:
     from PIL import Image
 
     image = Image.fromarray(np.ascontiguousarray(pixels))
     # Median cut: the faster octree puts visible steps, which mean nothing, into a smooth colour map.
-    small = image.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    buffer = io.BytesIO()
-    small.save(buffer, "png", compress_level=9)
-    return buffer.getvalue()
+    return image.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
 
 
 def quick_png(pixels: np.ndarray) -> bytes:

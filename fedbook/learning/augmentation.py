@@ -12,7 +12,7 @@ pixel. Images are given in [0, 1]; a data set's normalisation belongs after the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,16 +39,11 @@ def affine(
     ``box`` = (top, left, height, width) in pixels from the upper left corner, None for the whole image; ``flip``
     mirrors left and right; ``angle`` in radians, counter-clockwise; ``scale`` > 1 enlarges; ``shift`` = (down, right)
     in pixels. Numbers or arrays that broadcast.
-    Shapes: ``size`` = (H, W); [..., 2, 3] in float64. Raises: TypeError, ValueError.
+    Shapes: ``size`` = (H, W); [..., 2, 3] in float64.
     """
-    h, w = (float(arguments.integer("size", n, 1)) for n in _numbers("size", size, 2))
-    top, left, height, width = _numbers("box", (0.0, 0.0, h, w) if box is None else box, 4)
-    for name, x in (("flip", flip), ("angle", angle), ("scale", scale)):
-        _numbers(name, (x,), 1)
-    down, right = _numbers("shift", shift, 2)
-    for name, values in (("scale", scale), ("box", height), ("box", width)):
-        if not np.all(np.asarray(values) > 0):
-            raise arguments.wrong(ValueError, name, values, "sizes above 0")
+    h, w = (float(n) for n in size)
+    top, left, height, width = (0.0, 0.0, h, w) if box is None else box
+    down, right = shift
     x_scale = width / w / scale * np.where(flip, -1.0, 1.0)
     y_scale = height / h / scale
     cos, sin = np.cos(angle), np.sin(angle)
@@ -98,9 +93,8 @@ class Augmentation:
 
         "warp" is 6 numbers, the noise one a pixel, all others one; 4 bytes each (photographs: 44 bytes a view,
         digits: 284). "views" holds nothing and only tells the number of views where nothing is drawn.
-        Raises: TypeError, ValueError.
         """
-        c, h, w = _image_shape(shape)
+        c, h, w = shape
         colour = c == 3
         moves = self.crop != (1.0, 1.0) or self.flip or self.rotation or self.scale or self.shift
         jitters = self.jitter > 0
@@ -121,13 +115,8 @@ class Augmentation:
 
         "warp" is the map of :func:`affine`, "brightness", "contrast" and "saturation" are factors, "hue" is a turn,
         "gray" 0 or 1, "blur" the standard deviation in pixels (0: none), "noise" is what is added.
-        Shapes: leaves [*count, ...] as in ``shapes``, float32 on the CPU. Raises: TypeError, ValueError.
+        Shapes: leaves [*count, ...] as in ``shapes``, float32 on the CPU.
         """
-        if not isinstance(rng, np.random.Generator):
-            raise arguments.wrong(TypeError, "rng", rng, "a NumPy generator (fedbook.randomness.stream makes one)")
-        if not isinstance(count, tuple | list):
-            raise arguments.wrong(TypeError, "count", count, "a tuple of whole numbers")
-        count = tuple(arguments.integer("count", n, 0) for n in count)
         wanted = self.shapes(shape)
         drawn = {}
         if "warp" in wanted:
@@ -169,10 +158,9 @@ class Augmentation:
 
         Half precision is computed in float32. To be called outside autocast, as the blur is a matrix product.
         Shapes: x [B, C, H, W] in [0, 1], leaves of ``draws`` [B, V, ...] (moved and cast as x); views
-        [B, V, C, H, W], dtype and device of x. Raises: TypeError, ValueError.
+        [B, V, C, H, W], dtype and device of x.
         """
-        arguments.tensor("x", x, ndim=4, kind="float", finite=False)
-        views = self._views_of(x, draws)
+        views = next(iter(draws.values())).shape[1]
         work = torch.promote_types(x.dtype, torch.float32)
         draws = {name: d.to(device=x.device, dtype=work) for name, d in draws.items()}
         y = x.to(work)
@@ -195,19 +183,6 @@ class Augmentation:
         if "noise" in draws:
             y = y + draws["noise"]
         return y.to(x.dtype)
-
-    def _views_of(self, x: Tensor, draws: Mapping[str, Tensor]) -> int:
-        """V, once it is sure that the draws are this recipe's for these images."""
-        if not isinstance(draws, Mapping):
-            raise arguments.wrong(TypeError, "draws", draws, "a dictionary of tensors, as draw makes it")
-        shapes = self.shapes(tuple(x.shape[1:]))
-        if draws.keys() != shapes.keys():
-            raise arguments.wrong(ValueError, "draws", sorted(draws), f"the names {sorted(shapes)}")
-        views = None
-        for name, trailing in shapes.items():
-            shape = (len(x), views, *trailing)
-            views = arguments.tensor(f"draws {name!r}", draws[name], shape=shape, kind="float", finite=False).shape[1]
-        return views
 
 
 def _warped(x: Tensor, maps: Tensor) -> Tensor:
@@ -270,31 +245,12 @@ def _blurred(x: Tensor, sigma: Tensor) -> Tensor:
     return kernel(x.shape[-2]) @ x @ kernel(x.shape[-1]).mT
 
 
-def _image_shape(shape: Sequence[int]) -> tuple[int, int, int]:
-    if not isinstance(shape, tuple | list) or len(shape) != 3 or shape[0] not in (1, 3):
-        raise arguments.wrong(ValueError, "shape", shape, "(channels, height, width) with 1 or 3 channels")
-    c, h, w = (arguments.integer("shape", n, 1) for n in shape)
-    return c, h, w
-
-
 def _pair(name: str, value: tuple[float, float], **bounds: float) -> None:
     if not isinstance(value, tuple) or len(value) != 2:
         raise arguments.wrong(TypeError, name, value, "a pair (low, high)")
     low, high = (arguments.real(name, n, **bounds) for n in value)
     if low > high:
         raise arguments.wrong(ValueError, name, value, "a pair (low, high) with low <= high")
-
-
-def _numbers(name: str, values: Sequence, length: int) -> list:
-    """``length`` numbers or arrays, all finite."""
-    allowed = f"{length} finite numbers or arrays of them"
-    if not isinstance(values, tuple | list) or len(values) != length:
-        raise arguments.wrong(TypeError, name, values, allowed)
-    if any(np.asarray(x).dtype.kind not in "biuf" for x in values):
-        raise arguments.wrong(TypeError, name, values, allowed)
-    if not all(np.isfinite(x).all() for x in values):
-        raise arguments.wrong(ValueError, name, values, allowed)
-    return list(values)
 
 
 _PHOTOGRAPHS = Augmentation(

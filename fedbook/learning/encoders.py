@@ -2,7 +2,8 @@
 
 Backbones never mix the rows of a batch (no batch normalisation): features are a function of one sample. So are the
 representations, unless the projector is "batch_norm" and in training. The identities of FedSC's correlation matrices
-and the sensitivity of a client's matrix to one of its samples hold only without it; BYOL's kin need it (chapter 2).
+and the sensitivity of a client's matrix to one of its samples hold only without it; in our runs BYOL ends without it
+where all representations are nearly one vector (chapter 2 measures it).
 
 Source: Jing, Yu, Zhang and Zhang, FedSC (2024), section 3; widths and projector as in its authors' scripts.
 """
@@ -20,12 +21,70 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedbook import arguments
-from fedbook.learning.fixup import resnet20, resnet50
-from fedbook.learning.heads import NormalisedHead, in_batch
-from fedbook.learning.models import Network
-from fedbook.learning.residual import resnet18, resnet34
+from fedbook.learning.models import Network, image_size
+from fedbook.learning.resnets import resnet18, resnet20, resnet34, resnet50
 
 BACKBONE, PROJECTOR = "backbone.", "projector."  # what the names of their parameters start with
+KEEP = 0.9  # PyTorch's momentum of 0.1
+EPSILON = 1e-5
+RUNNING = ("norm.running_mean", "norm.running_variance")
+
+
+class BatchNorm(nn.Module):
+    """scale * (x - mean) / sqrt(variance + epsilon) + shift, by column; running statistics start at 0 and 1.
+
+    Running statistics are entries of the parameters, so they travel, are averaged and stored like these, but gradients
+    do not reach them: a training step moves them towards the statistics of its batch (``keep`` of
+    fedbook.federation.local.sgd). Source: Ioffe and Szegedy (2015); Grill et al. 2020, section 3.3 (only in heads).
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+        self.running_mean = nn.Parameter(torch.zeros(width), requires_grad=False)
+        self.running_variance = nn.Parameter(torch.ones(width), requires_grad=False)
+
+    def forward(self, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """[B, width] to [B, width] by the statistics given."""
+        return (x - mean) * (variance + EPSILON).rsqrt() * self.weight + self.bias
+
+
+class NormalisedHead(nn.Module):
+    """Two linear layers with batch normalisation and a ReLU between them.
+
+    ``head(x)`` uses the running statistics: a function of one row. ``head(x, weight)`` uses those of the rows of
+    weight 1, and also returns their mean and variance, this one divided by n - 1 as PyTorch's running one.
+    Shapes: x [B, inward], weight [B] to [B, outward].
+    """
+
+    def __init__(self, first: nn.Linear, second: nn.Linear) -> None:
+        super().__init__()
+        self.first, self.norm, self.second = first, BatchNorm(first.out_features), second
+
+    def forward(self, x: Tensor, weight: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor, Tensor]:
+        """The head's output; with ``weight`` also the mean and the variance of its batch."""
+        u = self.first(x).to(self.norm.running_mean.dtype)  # statistics in full precision whatever the layers have
+        if weight is None:
+            return self.second(torch.relu(self.norm(u, self.norm.running_mean, self.norm.running_variance)))
+        rows = weight.to(u)[:, None]
+        count = rows.sum()
+        mean = (u * rows).sum(0) / count.clamp(min=1)
+        square = ((u - mean).square() * rows).sum(0)
+        z = self.second(torch.relu(self.norm(u, mean, square / count.clamp(min=1))))
+        return z, mean.detach(), (square / (count - 1).clamp(min=1)).detach()
+
+
+def in_batch(
+    module: nn.Module, parameters: Mapping[str, Tensor], x: Tensor, weight: Tensor
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """A head's output in training, and the statistics its batch had by the names of ``RUNNING``; {} if it has none.
+
+    Shapes: x [B, inward], weight [B] (0: a row that only fills up the batch; it is in no statistic).
+    """
+    if not isinstance(module, NormalisedHead):
+        return functional_call(module, dict(parameters), (x,), strict=True), {}
+    z, *seen = functional_call(module, dict(parameters), (x, weight), strict=True)
+    return z, dict(zip(RUNNING, seen, strict=True))
 
 
 @dataclass(frozen=True)
@@ -44,23 +103,15 @@ class Encoder(Network):
     feature_width: int
 
     def apply(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """The representations z [B, H] of x [B, C, H, W]. Raises: as ``features``."""
+        """The representations z [B, H] of x [B, C, H, W]."""
         return self.project(parameters, self.features(parameters, x))
 
     def features(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """What the backbone makes of x [B, C, H, W]: h [B, D].
-
-        Raises: TypeError, ValueError (``x``), RuntimeError (a parameter of the backbone is missing or unknown).
-        """
-        arguments.tensor("x", x, shape=(None, *self.shape), kind="float", finite=False)
+        """What the backbone makes of x [B, C, H, W]: h [B, D]. Raises: RuntimeError (a parameter is missing)."""
         return functional_call(self.module[0], _own(parameters, BACKBONE), (x,), strict=True)
 
     def project(self, parameters: Mapping[str, Tensor], h: Tensor) -> Tensor:
-        """What the projector makes of h [B, D]: z [B, H].
-
-        Raises: TypeError, ValueError (``h``), RuntimeError (a parameter of the projector is missing or unknown).
-        """
-        arguments.tensor("h", h, shape=(None, self.feature_width), kind="float", finite=False)
+        """What the projector makes of h [B, D]: z [B, H]. Raises: RuntimeError (a parameter is missing)."""
         return functional_call(self.module[1], _own(parameters, PROJECTOR), (h,), strict=True)
 
     def project_batch(
@@ -68,7 +119,7 @@ class Encoder(Network):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """z [B, H] in training, and the batch's statistics by name ({} without batch normalisation).
 
-        Shapes: h [B, D], weight [B] (0: no sample). Raises: RuntimeError (parameters of the projector).
+        Shapes: h [B, D], weight [B] (0: no sample).
         """
         z, seen = in_batch(self.module[1], _own(parameters, PROJECTOR), h, weight)
         return z, {PROJECTOR + name: value for name, value in seen.items()}
@@ -177,14 +228,8 @@ def encoder(name: str, shape: Sequence[int], width: int, projector: str = "mlp",
     Shapes: ``shape`` = (C, H, W) of one image. Raises: TypeError, ValueError (also: images too small for the backbone).
     """
     kind = ENCODERS[arguments.one_of("encoder", name, ENCODERS)]
-    if not isinstance(shape, Sequence) or len(shape) != 3:
-        raise arguments.wrong(ValueError, "shape", shape, "(channels, height, width)")
-    c, h, w = (arguments.integer("shape", n, 1) for n in shape)
-    if min(h, w) < kind.side:
-        raise arguments.wrong(ValueError, "shape", shape, f"images of at least {kind.side} x {kind.side} for {name}")
-    width = arguments.integer("width", width, 1)
+    c, h, w = image_size(name, shape, kind.side)
     after = PROJECTORS[arguments.one_of("projector", projector, PROJECTORS)]
-    hidden = arguments.integer("hidden", hidden, 0)
     if projector == "none" and width != kind.features:
         raise arguments.wrong(ValueError, "width", width, f"{kind.features}, the features of {name}, without projector")
 
@@ -192,8 +237,7 @@ def encoder(name: str, shape: Sequence[int], width: int, projector: str = "mlp",
         parts = {BACKBONE: kind.build(c, h, w), PROJECTOR: after(kind.features, hidden or 2 * width, width)}
         return nn.Sequential(OrderedDict((prefix.removesuffix("."), part) for prefix, part in parts.items()))
 
-    with torch.random.fork_rng(devices=[]):
-        return Encoder(f"encoder {name}", build(), build, (c, h, w), width, kind.features)
+    return Encoder.of(f"encoder {name}", build, (c, h, w), width, kind.features)
 
 
 def predictor(width: int, hidden: int, normalised: bool = False) -> Network:
@@ -201,16 +245,10 @@ def predictor(width: int, hidden: int, normalised: bool = False) -> Network:
 
     With that, a prediction in training depends on the other samples of its batch. 512-1024-512 has 1,050,112
     parameters (4,096 more with normalisation, half of them running statistics).
-    Shapes: [B, H] to [B, H]. Raises: TypeError, ValueError.
+    Shapes: [B, H] to [B, H].
     """
-    width, hidden = arguments.integer("width", width, 1), arguments.integer("hidden", hidden, 1)
-    layers = _normalised if arguments.flag("normalised", normalised) else _two_layers
-
-    def build() -> nn.Module:
-        return layers(width, hidden, width)
-
-    with torch.random.fork_rng(devices=[]):
-        return Network("predictor", build(), build)
+    layers = _normalised if normalised else _two_layers
+    return Network.of("predictor", lambda: layers(width, hidden, width))
 
 
 def _normalised(inward: int, hidden: int, outward: int) -> NormalisedHead:

@@ -12,57 +12,47 @@ Source: Grill et al., "Bootstrap your own latent" (2020); Chen, He, "Exploring s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.federation.exchange import Local, Reply
 from fedbook.federation.loop import Turn
 from fedbook.federation.population import Federation
-from fedbook.federation.tree import Tree, tree_map
-from fedbook.learning.encoders import Encoder
-from fedbook.learning.heads import KEEP
+from fedbook.federation.tree import Tree, for_each, per_row, tree_map
+from fedbook.learning.encoders import KEEP, Encoder
 from fedbook.learning.models import Parameters
 from fedbook.learning.online import PREDICTOR, Online, follow, online, without_predictor
 from fedbook.learning.self_supervised import BatchLoss, SelfSupervised, Training
 from fedbook.learning.views import Views
+from fedbook.settings import setting
 
 NEVER = -2  # the last round of a client that never trained: not even the one before round 0
 
 
-@dataclass(frozen=True)
 class Config(Training):
-    """Settings of BYOL's kin beside those of :class:`Training`.
+    """Settings of BYOL's kin beside those of every self-supervised method."""
 
-    ``target_decay`` (m): after each step the target becomes m target + (1 - m) online (0: a copy, 1: never changes).
-    ``target``: "global", a client's target is the encoder that it receives; "local", it is the client's own from round
-    to round (FedU and FedEMA always). ``loss``: "byol", or "simsiam", where the online encoder is its own target.
-    ``directions``: the "sum" of the two in which a pair of views is compared (BYOL), or their "mean", half of it.
-    ``predictor_hidden``: hidden units of the predictor (0: twice its width). ``fedu_threshold``: FedU takes the global
-    predictor where the divergence is below it (0: never again, infinite: always). ``fedema_tau`` (tau): the share of
-    the own model at FedEMA's first mix (0: none).
-    """
-
-    target_decay: float = 0.99
-    target: str = "global"
-    loss: str = "byol"
-    directions: str = "sum"
-    predictor_hidden: int = 0
-    fedu_threshold: float = 0.4
-    fedema_tau: float = 0.7
-
-    def __post_init__(self):
-        super().__post_init__()
-        arguments.real("target_decay", self.target_decay, 0.0, 1.0)
-        arguments.one_of("target", self.target, ("global", "local"))
-        arguments.one_of("loss", self.loss, ("byol", "simsiam"))
-        arguments.one_of("directions", self.directions, ("sum", "mean"))
-        arguments.integer("predictor_hidden", self.predictor_hidden, 0)
-        arguments.real("fedu_threshold", self.fedu_threshold, 0.0, infinite=True)
-        arguments.real("fedema_tau", self.fedema_tau, 0.0)
+    target_decay: float = setting(
+        0.99, "m", "after each step the target becomes m target + (1 - m) online", "0: a copy, 1: never changes",
+        minimum=0.0, maximum=1.0,
+    )  # fmt: skip
+    target: str = setting(
+        "global", None, "a client's target: the encoder received, or its own from round to round (FedU, FedEMA always)",
+        choices=("global", "local"),
+    )  # fmt: skip
+    loss: str = setting("byol", None, "simsiam: the online encoder is its own target", choices=("byol", "simsiam"))
+    directions: str = setting(
+        "sum", None, "of the two in which a pair of views is compared; mean: half of BYOL's", choices=("sum", "mean")
+    )
+    predictor_hidden: int = setting(0, None, "hidden units of the predictor (FedX: of its head)",
+                                    "0: twice its width", minimum=0)  # fmt: skip
+    fedu_threshold: float = setting(
+        0.4, None, "FedU takes the global predictor where the divergence is below it", "0: never again, inf: always",
+        minimum=0.0, infinite=True,
+    )  # fmt: skip
+    fedema_tau: float = setting(0.7, "tau", "share of the own model at FedEMA's first mix", "0: none", minimum=0.0)
 
 
 def online_network(config: Config, encoder: Encoder) -> Online:
@@ -83,7 +73,7 @@ def divergence(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Tensor:
 
 def chosen(which: Tensor, yes: Tree, no: Tree) -> Tree:
     """Row by row from ``yes`` where ``which`` [R], else from ``no``; leaves [R, ...]."""
-    return tree_map(lambda a, b: torch.where(which.to(a.device).view(-1, *[1] * (a.ndim - 1)), a, b), yes, no)
+    return tree_map(lambda a, b: torch.where(per_row(which, a), a, b), yes, no)
 
 
 class FedBYOL(SelfSupervised):
@@ -118,8 +108,8 @@ class FedBYOL(SelfSupervised):
             own["target"] = without_predictor(theta)
         if self.own_model:
             own["theta"] = theta
-        own = tree_map(lambda x: x[:, None].repeat(1, clients, *[1] * (x.ndim - 1)), own)
-        return server, {"all": own | self.memory(seeds, clients, next(iter(theta.values())))} if own else {}
+        memory = self.memory(seeds, clients, next(iter(theta.values())))
+        return server, {"all": for_each(own, clients) | memory} if own else {}
 
     def memory(self, seeds: int, clients: int, like: Tensor) -> dict[str, Tensor]:
         """What a client keeps besides models, [S, K, ...]."""
@@ -212,7 +202,7 @@ class FedEMA(FedBYOL):
         kappa = torch.where(mixes, (strength * apart).clamp(max=1.0), 0.0)
 
         def mixed(mine: Tensor, new: Tensor) -> Tensor:
-            return torch.lerp(new, mine, kappa.view(-1, *[1] * (new.ndim - 1)))
+            return torch.lerp(new, mine, per_row(kappa, new))
 
         trace = {"divergence": torch.where(mixes, apart, 0.0), "own_share": kappa}
         return tree_map(mixed, own, theta), {"strength": strength}, trace

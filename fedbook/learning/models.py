@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedbook import arguments
-from fedbook.learning.residual import resnet18, resnet18_imagenet
+from fedbook.learning.resnets import resnet18, resnet18_imagenet
 from fedbook.randomness import torch_seed
 
 Parameters = dict[str, Tensor]
@@ -34,14 +34,23 @@ class Network:
     module: nn.Module
     build: Callable[[], nn.Module]
 
+    @classmethod
+    def of(cls, kind: str, build: Callable[[], nn.Module], *rest: Any) -> Self:
+        """The network that ``build`` makes; PyTorch's own generator stays as it was."""
+        with torch.random.fork_rng(devices=[]):
+            return cls(kind, build(), build, *rest)
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same with its module on ``device``."""
+        self.module.to(device)
+        return self
+
     def apply(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """What the network makes of ``x`` under ``parameters``."""
         return functional_call(self.module, dict(parameters), (x,))
 
     def init(self, rng: np.random.Generator, dtype: torch.dtype = torch.float32) -> Parameters:
-        """Fresh parameters by the module's own initialisation, keyed by ``rng``. Raises: TypeError."""
-        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-            raise arguments.wrong(TypeError, "dtype", dtype, "a floating-point dtype of PyTorch")
+        """Fresh parameters by the module's own initialisation, keyed by ``rng``."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(torch_seed(rng))  # torch.manual_seed would touch the GPU's too
             module = self.build()
@@ -174,25 +183,22 @@ def model(name: str, shape: tuple[int, int, int], classes: int) -> Model:
     Shapes: ``shape`` = (C, H, W) of one image. Raises: TypeError, ValueError (also: images too small for the model).
     """
     kind = MODELS[arguments.one_of("model", name, MODELS)]
+    size = image_size(name, shape, kind.side)
+    return Model.of(name, lambda: kind.build(*size, classes))
+
+
+def image_size(name: str, shape: Sequence[int], side: int) -> tuple[int, int, int]:
+    """``shape`` if it is (C, H, W) of images large enough for the network ``name``. Raises: TypeError, ValueError."""
     if not isinstance(shape, Sequence) or len(shape) != 3:
         raise arguments.wrong(ValueError, "shape", shape, "(channels, height, width)")
     c, h, w = (arguments.integer("shape", n, 1) for n in shape)
-    if min(h, w) < kind.side:
-        raise arguments.wrong(ValueError, "shape", shape, f"images of at least {kind.side} x {kind.side} for {name}")
-    classes = arguments.integer("classes", classes, 2)
-
-    def build() -> nn.Sequential:
-        return kind.build(c, h, w, classes)
-
-    with torch.random.fork_rng(devices=[]):
-        return Model(name, build(), build)
+    if min(h, w) < side:
+        raise arguments.wrong(ValueError, "shape", shape, f"images of at least {side} x {side} for {name}")
+    return c, h, w
 
 
 def stack(parameters: list[Parameters]) -> Parameters:
-    """K sets of parameters as one with a leading axis [K, ...]. Raises: ValueError (none, or unequal names)."""
-    if not parameters or any(p.keys() != parameters[0].keys() for p in parameters):
-        names = [sorted(p) for p in parameters]
-        raise arguments.wrong(ValueError, "parameters", names, "at least one set, all with the same names")
+    """K sets of parameters as one with a leading axis [K, ...]."""
     return {name: torch.stack([p[name] for p in parameters]) for name in parameters[0]}
 
 

@@ -1,4 +1,7 @@
-"""The online network of BYOL and SimSiam, encoder and predictor, and their loss on the views of a batch."""
+"""The online network of BYOL and SimSiam, encoder and predictor, and their losses on the views of a batch.
+
+All run under vmap and look at no value. ``weight`` [B] is 1 for a sample and 0 for a row that only fills up the batch.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedbook.learning.encoders import Encoder, predictor
-from fedbook.learning.heads import in_batch
+from fedbook.learning.encoders import Encoder, in_batch, predictor
 from fedbook.learning.models import Network, Parameters
-from fedbook.learning.siamese import byol_loss, simsiam_loss
 
 PREDICTOR = "predictor."  # what the names of its parameters start with; encoders pass over them
 LAYERS = ("predictor", "projector", "encoder")  # what may be taken as the representation of an image
@@ -138,3 +139,50 @@ def online(
     """An encoder with its predictor of ``hidden`` units (0: twice its width). Raises: TypeError, ValueError."""
     return Online(encoder, predictor(encoder.width, hidden or 2 * encoder.width, encoder.normalised), loss, directions,
                   precision)  # fmt: skip
+
+
+# --- losses of two views
+
+
+def byol_loss(prediction: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Mean of 2 - 2 cos(prediction, target), the squared distance of the unit vectors; 0 to 4.
+
+    One direction; the views are swapped by the caller. No gradient reaches the target, and as only directions count,
+    the gradient of a prediction is orthogonal to it.
+    Shapes: ``prediction``, ``target`` [B, D], ``weight`` [B] (0: a row that only fills up the batch); a scalar, 0 where
+    no row is real. Source: Grill et al. 2020, equation 2.
+    """
+    cosine, real = _cosine(prediction, target, weight)
+    return mean_of_real(2 - 2 * cosine, real)
+
+
+def simsiam_loss(prediction: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Mean of -cos(prediction, target); -1 to 1, and :func:`byol_loss` is 2 + 2 times this one.
+
+    One direction, no gradient to the target. Shapes: as :func:`byol_loss`. Source: Chen, He 2021, equation 1.
+    """
+    cosine, real = _cosine(prediction, target, weight)
+    return mean_of_real(-cosine, real)
+
+
+def _cosine(prediction: Tensor, target: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+    prediction, real = directions(prediction, weight)
+    return (prediction * directions(target, weight)[0].detach()).sum(1), real
+
+
+def directions(x: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """x / |x| by row, zeros for zero vectors and for rows of weight 0, and which rows are real [B]."""
+    if weight is None:
+        real = torch.ones(len(x), dtype=torch.bool, device=x.device)
+    else:
+        real = weight > 0
+        x = torch.where(real[:, None], x, 0.0)
+    largest = x.detach().abs().amax(1, keepdim=True)
+    x = x / torch.where(largest > 0, largest, 1.0)  # neither tiny nor huge vectors lose their direction
+    # the largest entry is now 1, so the clamp only meets zero vectors
+    return x * x.square().sum(1, keepdim=True).clamp(min=1.0).rsqrt(), real
+
+
+def mean_of_real(values: Tensor, real: Tensor) -> Tensor:
+    """The mean over the real rows; 0 where there is none."""
+    return torch.where(real, values, 0.0).sum() / real.sum().to(values.dtype).clamp(min=1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -22,50 +22,35 @@ from fedbook.federation.exchange import Exchange, Local, Reply, Round, weighted_
 from fedbook.federation.local import Batches, Step, epochs, local_steps, sgd
 from fedbook.federation.loop import Diverged, Turn, no_setup
 from fedbook.federation.population import Federation
-from fedbook.federation.tree import Tree, leaves, tree_map
+from fedbook.federation.tree import Tree, for_each, leaves, tree_map
 from fedbook.learning.encoders import Encoder
 from fedbook.learning.models import Parameters, stack
 from fedbook.learning.views import Views
 from fedbook.randomness import stream
+from fedbook.settings import Settings, setting
 
 BatchLoss = Callable[[Mapping[str, Any], Mapping[str, Tensor]], Any]  # of parameters and a batch, as sgd takes it
 
 
-@dataclass(frozen=True)
-class Training:
-    """What every method has; each field with the paper's symbol and its degenerate value.
+class Training(Settings):
+    """What every self-supervised method has."""
 
-    ``rounds`` (T). ``cohort``: clients that train in a round (0: everyone). ``local_epochs`` (E). ``batch_size`` (B; 0:
-    all local samples, so that an epoch is a step). ``pairs`` (V): pairs of views of a sample in training, 2V views.
-    ``lr`` (eta), annealed over the rounds by ``lr_schedule`` ("cosine", "constant"). ``momentum`` (0: none; fresh in
-    every round). ``weight_decay``. ``max_norm``: longer gradients are shortened to it (0: never). ``average``:
-    clients' weights by their "sizes", or all equal ("paper", Algorithm 1, line 23; the same for equal sizes).
-    ``precision``: "full", or "mixed" for an encoder computed in bfloat16; parameters, losses and matrices never are.
-    """
-
-    rounds: int = 200
-    cohort: int = 0
-    local_epochs: int = 5
-    batch_size: int = 512
-    pairs: int = 1
-    lr: float = 0.03
-    lr_schedule: str = "cosine"
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
-    max_norm: float = 3.0
-    average: str = "sizes"
-    precision: str = "full"
-
-    def __post_init__(self):
-        for name in ("rounds", "cohort", "local_epochs", "batch_size"):
-            arguments.integer(name, getattr(self, name), 0)
-        arguments.integer("pairs", self.pairs, 1)
-        for name in ("lr", "weight_decay", "max_norm"):
-            arguments.real(name, getattr(self, name), 0.0)
-        arguments.real("momentum", self.momentum, 0.0, below=1.0)
-        arguments.one_of("lr_schedule", self.lr_schedule, ("cosine", "constant"))
-        arguments.one_of("average", self.average, ("sizes", "paper"))
-        arguments.one_of("precision", self.precision, ("full", "mixed"))
+    rounds: int = setting(200, "T", "rounds of the federation", minimum=0)
+    cohort: int = setting(0, None, "clients that train in a round", "0: everyone", minimum=0)
+    local_epochs: int = setting(5, "E", "local passes over the data", minimum=0)
+    batch_size: int = setting(512, "B", "samples of a local step", "0: all, an epoch is one step", minimum=0)
+    pairs: int = setting(1, "V", "pairs of views of a sample in training: 2V views", minimum=1)
+    lr: float = setting(0.03, "eta", "step size in the first round", minimum=0.0)
+    lr_schedule: str = setting("cosine", None, "how lr falls over the rounds", choices=("cosine", "constant"))
+    momentum: float = setting(0.9, None, "of the local steps, fresh in every round", "0: none", minimum=0.0, below=1.0)
+    weight_decay: float = setting(5e-4, None, "of the local steps", "0: none", minimum=0.0)
+    max_norm: float = setting(3.0, None, "longer gradients are shortened to it", "0: never", minimum=0.0)
+    average: str = setting(
+        "sizes", None, "clients weigh by their samples, or all the same (paper: Algorithm 1, line 23)",
+        choices=("sizes", "paper"),
+    )  # fmt: skip
+    precision: str = setting("full", None, "mixed: the encoder in bfloat16; parameters, losses and matrices never",
+                             choices=("full", "mixed"))  # fmt: skip
 
     def rate(self, t: int) -> float:
         """The learning rate of round t, counted from 0."""
@@ -107,7 +92,7 @@ class SelfSupervised:
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """theta^0 [S, ...] at the server, or at every client where nothing is sent."""
-        self.sampler = self.config.sampler(federation.num_clients)
+        self.config.sampler(federation.num_clients)  # more than there are is refused here
         like = next(iter(federation.groups["all"].samples.values()))
         theta = stack([self.init(stream(s, "init"), like.dtype) for s in turn.seeds])
         theta = tree_map(lambda x: x.to(like.device), theta)
@@ -115,8 +100,7 @@ class SelfSupervised:
         q = (sizes / sizes.sum(1, keepdim=True)).expand(len(turn.seeds), -1).clone()
         self.declare(turn)
         if self.silent:
-            own = tree_map(lambda x: x[:, None].repeat(1, federation.num_clients, *[1] * (x.ndim - 1)), theta)
-            return {"q": q}, {"all": {"theta": own}}
+            return {"q": q}, {"all": {"theta": for_each(theta, federation.num_clients)}}
         return {"theta": theta, "q": q}, {}
 
     def init(self, rng, dtype: torch.dtype) -> Parameters:
@@ -137,7 +121,7 @@ class SelfSupervised:
 
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
         """One round of FedAvg; every client alone where nothing is sent."""
-        cohort = turn.cohort(self.sampler)
+        cohort = turn.cohort(self.config.sampler(turn.num_clients))
         if self.silent:
             yield Exchange(cohort, work=self.train)
             return server

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from fedbook.federation.loop import Rounds
+from fedbook.settings import Settings, described
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Paper:
     methods: Mapping[str, str]
     problems: Mapping[str, str]
     profiles: Mapping[str, Mapping[str, Any]]
-    settings: tuple[type, ...]
+    settings: tuple[type[Settings], ...]
     build: Callable[..., Rounds]
     delta: float = 1e-5
     metric: str = "accuracy"
@@ -39,6 +40,13 @@ class Paper:
     def defaults(self) -> dict[str, Any]:
         """All settings by name with their default values."""
         return {f.name: f.default for kind in self.settings for f in fields(kind)}
+
+    def described(self) -> dict[str, dict[str, Any]]:
+        """All settings by name, each with its row of :func:`fedbook.settings.described`."""
+        rows: dict[str, dict[str, Any]] = {}
+        for row in (row for kind in self.settings for row in described(kind)):
+            rows.setdefault(row["name"], row)
+        return rows
 
 
 def own_settings(kind: type, settings: Mapping[str, Any]) -> Any:

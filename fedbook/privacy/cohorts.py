@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from operator import ge
 from typing import Any
@@ -61,42 +63,77 @@ def largest(spent: Iterable[Mapping[tuple, float]]) -> list[dict[tuple, float]]:
     return kept
 
 
+class Spans:
+    """Whole numbers, kept as spans of neighbours: the rounds of a run are one, in whatever order they come."""
+
+    def __init__(self, spans: Iterable[tuple[int, int]] = ()):
+        self.spans = [(int(first), int(last)) for first, last in spans]  # ascending and apart, both ends included
+
+    def __len__(self) -> int:
+        return sum(last - first + 1 for first, last in self.spans)
+
+    def _at(self, t: int) -> int:
+        """Where the span that holds ``t``, or the next one, stands."""
+        return bisect_left(self.spans, t, key=lambda span: span[1])
+
+    def __contains__(self, t: int) -> bool:
+        at = self._at(t)
+        return at < len(self.spans) and self.spans[at][0] <= t
+
+    def add(self, t: int) -> None:
+        """With ``t``, which was not there."""
+        at = self._at(t)
+        first = last = t
+        if at < len(self.spans) and self.spans[at][0] == t + 1:
+            last = self.spans.pop(at)[1]
+        if at and self.spans[at - 1][1] == t - 1:
+            at -= 1
+            first = self.spans.pop(at)[0]
+        self.spans.insert(at, (first, last))
+
+    def remove(self, t: int) -> None:
+        """Without ``t``, which was there."""
+        at = self._at(t)
+        first, last = self.spans[at]
+        self.spans[at : at + 1] = [span for span in ((first, t - 1), (t + 1, last)) if span[0] <= span[1]]
+
+
 class SecretCohorts:
     """How many cohorts were drawn, by sampler, rate, multiplier and whether several releases share them."""
 
     def __init__(self):
-        self._number: dict[tuple[str, float, float, bool], int] = {}
-        self._latest: dict[tuple[str, float], tuple[int, float, bool]] = {}  # the last one's round and form
+        self._number: dict[tuple[str, float, float, bool], int] = {}  # of cohorts without a round
+        self._rounds: dict[tuple[str, float, float, bool], Spans] = {}
 
     def add(self, release: Release) -> None:
         """Count the cohort of ``release``, or ``count`` of them if it has no round.
 
-        Releases of one round at one rate may have had one cohort, or one each; their noise is put together,
-        as for one cohort, and the draw is marked as shared.
+        Releases of one round at one rate may have had one cohort, or one each, whenever they are recorded; their
+        noise is put together, as for one cohort, and the draw is marked as shared.
         """
-        sampler, rate, z = release.sampler, release.rate, release.noise_multiplier
-        if release.round is None:
-            self._count((sampler, rate, z, False), release.count)
+        sampler, rate, z, t = release.sampler, release.rate, release.noise_multiplier, release.round
+        if t is None:
+            form = (sampler, rate, z, False)
+            self._number[form] = self._number.get(form, 0) + release.count
             return
         shared, cost = release.count > 1, release.count * inverse_square(z)
-        before = self._latest.get((sampler, rate))
-        if before is not None and before[0] == release.round:
-            self._count((sampler, rate, *before[1:]), -1)
-            shared, cost = True, cost + inverse_square(before[1])
+        for form in [form for form, rounds in self._rounds.items() if form[:2] == (sampler, rate) and t in rounds]:
+            self._rounds[form].remove(t)
+            if not len(self._rounds[form]):
+                del self._rounds[form]
+            shared, cost = True, cost + inverse_square(form[2])
         if shared:
             z = 1 / math.sqrt(cost) if cost > 0 else 1e150  # less noise than whatever has no cost in floats
-        self._count((sampler, rate, z, shared), 1)
-        self._latest[sampler, rate] = (release.round, z, shared)
+        self._rounds.setdefault((sampler, rate, z, shared), Spans()).add(t)
 
     def draws(self, emptied: bool, own: Mapping[tuple[float, float], int]) -> tuple[Draws, ...]:
         """What the accountant composes for one client, always in the same order.
 
         ``emptied``: see :class:`Draws`. ``own``: how often it drew records itself, by rate and multiplier.
         """
-        number = dict(self._number)
-        for (rate, multiplier), drawn in own.items():
-            form = ("fixed", rate, multiplier, False)
-            number[form] = number.get(form, 0) + drawn
+        number = Counter(self._number)
+        number.update({form: len(rounds) for form, rounds in self._rounds.items()})
+        number.update({("fixed", *form, False): drawn for form, drawn in own.items()})
         return tuple(
             Draws(sampler, rate, multiplier, count, emptied, shared)
             for (sampler, rate, multiplier, shared), count in sorted(number.items())
@@ -106,25 +143,18 @@ class SecretCohorts:
         """Plain values for a checkpoint (or for JSON)."""
         return {
             "number": [[*form, number] for form, number in self._number.items()],
-            "latest": [[*which, *latest] for which, latest in self._latest.items()],
+            "rounds": [[*form, [list(span) for span in rounds.spans]] for form, rounds in self._rounds.items()],
         }
 
     @classmethod
     def from_state(cls, state: dict[str, Iterable]) -> SecretCohorts:
         """The cohorts that gave :meth:`state`. Raises: KeyError, TypeError, ValueError for anything else."""
         cohorts = cls()
-        for sampler, rate, multiplier, shared, number in state["number"]:
-            form = _form(sampler, rate, multiplier, shared)
-            cohorts._number[form] = arguments.integer("number", number, 1)
-        for sampler, rate, t, multiplier, shared in state["latest"]:
-            form = _form(sampler, rate, multiplier, shared)
-            cohorts._latest[form[:2]] = (arguments.integer("round", t, -1), *form[2:])
+        for *form, number in state["number"]:
+            cohorts._number[_form(*form)] = arguments.integer("number", number, 1)
+        for *form, spans in state["rounds"]:
+            cohorts._rounds[_form(*form)] = Spans(spans)
         return cohorts
-
-    def _count(self, form: tuple[str, float, float, bool], change: int) -> None:
-        self._number[form] = self._number.get(form, 0) + change
-        if self._number[form] == 0:
-            del self._number[form]
 
 
 def _form(sampler: str, rate: float, multiplier: float, shared: bool) -> tuple[str, float, float, bool]:

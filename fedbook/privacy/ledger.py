@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from decimal import ROUND_CEILING, Context
 from typing import Any
 
 from torch import Tensor
@@ -274,8 +275,9 @@ class PrivacyLedger:
             return "nothing that depends on the protected data leaves its client: " + "; ".join(self._stays)
         kind = next(iter(self._kinds))
         how = {"add_remove": "added or removed", "replace_one": "replaced", "zero_out": "emptied"}[kind.adjacency]
-        factor = f"exp({epsilon:.4g})"
-        return f"one {kind.unit} {how} changes no probability by more than the factor {factor}, but for {delta:g}"
+        up = Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(epsilon))  # to nearest would promise too much
+        factor = f"exp({float(up):g})"
+        return f"one {kind.unit} {how} changes no probability by more than the factor {factor}, but for {delta!r}"
 
     def _not_counted(self) -> list[str]:
         """What would make the figure smaller and is left out, and why."""

@@ -6,6 +6,7 @@ result depends on its own entries and its own generator only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,21 +23,24 @@ def clip(update: Mapping[str, Tensor], bound: float) -> tuple[dict[str, Tensor],
 
     One norm for the row, never one a tensor: n tensors clipped one by one have a norm of up to
     sqrt(n) * bound. The norm is summed in float64; the factor of a clipped row is rounded down, so that
-    the rounding of the products does not lift the row above ``bound``. ``bound=math.inf`` changes nothing.
+    the rounding of the products does not lift the row above ``bound``. A row whose norm is not finite has no
+    direction and becomes zero (factor 0): an error would tell everybody of it. ``bound=math.inf`` changes nothing.
 
     Shapes: ``update`` name -> [R, ...]; returns the clipped rows, factor [R] and norm [R], both float64.
-    Raises: TypeError, ValueError (no tensors, unequal R, NaN or infinite entries).
+    Raises: TypeError, ValueError (no tensors, unequal R; without a bound NaN or infinite entries).
     Source: DP2-FedSAM, section on clipping: clip(x, C) = x min(1, C / |x|).
     """
     bound = arguments.real("bound", bound, above=0.0, infinite=True)
-    rows, norm = _row_norm("update", update)
+    rows, norm = _row_norm("update", update, finite=math.isinf(bound))
     coarsest = max(torch.finfo(leaf.dtype).eps for leaf in update.values())
     factor = torch.where(norm > bound, bound * (1 - 2 * coarsest) / norm, torch.ones_like(norm))
-    clipped = {
-        name: leaf * factor.to(leaf.device, leaf.dtype).reshape(rows, *[1] * (leaf.ndim - 1))
-        for name, leaf in update.items()
-    }
-    return clipped, factor, norm
+    factor = torch.where(norm.isfinite() | math.isinf(bound), factor, 0.0)
+
+    def shortened(leaf: Tensor) -> Tensor:
+        by = factor.to(leaf.device, leaf.dtype).reshape(rows, *[1] * (leaf.ndim - 1))
+        return torch.where(by == 0, torch.zeros_like(leaf), leaf) * by
+
+    return {name: shortened(leaf) for name, leaf in update.items()}, factor, norm
 
 
 def row_norm(update: Mapping[str, Tensor]) -> Tensor:
@@ -132,14 +136,14 @@ class ClientGaussian:
         return {name: leaf + noise[name] for name, leaf in message.items()}, {"noise_norm": row_norm(noise)}
 
 
-def _row_norm(name: str, message: Mapping[str, Tensor]) -> tuple[int, Tensor]:
-    """The number of rows and their norms; NaN and infinite entries are looked for only where a norm shows them."""
+def _row_norm(name: str, message: Mapping[str, Tensor], finite: bool = True) -> tuple[int, Tensor]:
+    """The number of rows and their norms; NaN and infinite entries are refused if they must be ``finite``."""
     rows, squares = _rows(name, message, finite=False), None
     for key in sorted(message):
         flat = message[key].reshape(rows, message[key].shape[1:].numel())  # -1 is ambiguous for no rows
         part = torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64).square()
         squares = part if squares is None else squares + part.to(squares.device)
-    if not bool(torch.isfinite(squares).all()):  # huge finite entries may overflow: they are clipped to zero
+    if finite and not bool(torch.isfinite(squares).all()):  # huge finite entries may overflow
         _named_floats(name, message)
     return rows, squares.sqrt()
 

@@ -5,7 +5,6 @@ No timing is asserted.
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,7 +17,7 @@ from fedbook.learning import encoders
 from fedbook.papers.cvfl import CVFL, Config, towers
 from fedbook.papers.cvfl.problem import VerticalSettings, vertical_problem
 
-TABLE = Path(benchmark.__file__).with_name("choices.json")
+TABLE = benchmark.CHOICES
 
 
 def moved(setting, how, chunk=None):
@@ -118,11 +117,11 @@ def test_the_least_worst_ratio_is_chosen_and_reported():
 
 def test_a_part_keeps_the_other_rows(monkeypatch, tmp_path):
     monkeypatch.setattr(benchmark, "TOWER_ROWS", (2,))
-    monkeypatch.setattr(benchmark, "__file__", str(tmp_path / "benchmark.py"))
+    path = tmp_path / "choices.json"
+    monkeypatch.setattr(benchmark, "CHOICES", path)
     row = {"clients": 4, "ms": {"loop": 1.0, "vmap 4": 2.0}}
     known = benchmark.merged({}, "cpu", [row | {"kind": "a"}, row | {"kind": "tower linear"}])
     known = benchmark.merged(known, "cuda", [row | {"kind": "tower linear"}])
-    path = tmp_path / "choices.json"
     path.write_text(json.dumps(known))
     before = torch.get_num_threads()
     monkeypatch.setattr(sys, "argv", ["benchmark", "--kinds", "tower linear", "--write"])

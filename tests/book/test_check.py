@@ -1,4 +1,4 @@
-"""One good small chapter, and for each rule of the lint one change that breaks it."""
+"""One good small notebook, and for each rule of the lint one change that breaks it."""
 
 import copy
 import importlib
@@ -8,30 +8,41 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from fedbook.book.check import check_notebook
-from fedbook.lab.navigation import navigation
+from fedbook.book import check
+from fedbook.book.check import check_notebook, reading_problems
+from fedbook.book.contents import navigation
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PROSE, PARAMETERS, SETUP, FIGURE, MARKED, WIDGET, EXERCISE, CHECK, FOLDED, FILLER = 2, 3, 4, 5, 7, 9, 11, 12, 13, 14
+SETUP_SOURCE = """import matplotlib.pyplot as plt
+
+import fedbook.book
+from fedbook import arguments
+from fedbook.lab.exercises import check
+from fedbook.lab.explore import explore"""
 DETAILS = "<details>\n<summary>{}</summary>\n\nSome $x^2$.\n\n</details>"
 
 
 @pytest.fixture(scope="module")
 def good(mini):
-    """A chapter of 30 cells that keeps every rule; the constants above are positions in it, from 0."""
+    """A notebook that keeps every rule; the constants above are positions in it, from 0."""
     picture = nbformat.v4.new_output("display_data", data={"image/png": PNG, "text/plain": "<Figure size 1x1>"})
     figure = mini.code("figure, axes = plt.subplots()\naxes.plot([1, 2])\nplt.show()", "figure")
-    figure.outputs = [picture]
-    widget = mini.code("explore(draw)", "widget", "nbval-ignore-output")
-    widget.outputs = [copy.deepcopy(picture), nbformat.v4.new_output("display_data", data={"text/plain": "It is 3."})]
+    figure.outputs, figure.metadata["alt"] = [picture], "a line that rises"
+    widget = mini.code("explore(print)", "widget", "nbval-ignore-output")
+    widget.outputs = [
+        copy.deepcopy(picture),
+        nbformat.v4.new_output("display_data", data={"text/plain": "It is 3.25."}),
+    ]
+    widget.outputs[0].metadata = {"image/png": {"alt": "It is 3.25."}}
     cells = [
-        mini.markdown(navigation("start_here"), "nav"),
+        mini.markdown(navigation("00_start_here"), "nav"),
         mini.markdown("# 0 · Start here\n\n![a round of training](data:image/png;base64,AAAA)"),
         mini.markdown("The mean $\\frac{1}{K} \\sum_k x_k$ costs `$5`."),
         mini.code(mini.parameters, "parameters"),
-        mini.code("import matplotlib.pyplot as plt\nfrom fedbook import arguments\nimport fedbook.book", "setup"),
+        mini.code(SETUP_SOURCE, "setup"),
         figure,
-        mini.markdown("The line rises from 1 to 2."),
+        mini.markdown("The line rises from 1 to 2. The widget says 3.3, rounded."),
         mini.printed(mini.code("print(2 + 2)", "nbval-check-output"), "4\n", 1),
         mini.markdown("What will the slider do?"),
         widget,
@@ -41,8 +52,12 @@ def good(mini):
         mini.markdown(DETAILS.format("Hint") + "\n\n" + DETAILS.format("Solution"), "solution"),
     ]
     for number in range(7):
-        cells += [mini.code(f"arguments.integer('n', {number})"), mini.markdown(f"Step {number}.")]
-    cells += [mini.markdown("Summary."), mini.markdown(navigation("start_here"), "nav")]
+        cells += [mini.code(f'arguments.integer("n", {number})'), mini.markdown(f"Step {number}.")]
+    cells += [
+        mini.code("fedbook.book.CHAPTERS"),
+        mini.markdown("Summary."),
+        mini.markdown(navigation("00_start_here"), "nav"),
+    ]
     book = mini.notebook(*cells)
     for count, cell in enumerate((cell for cell in book.cells if cell.cell_type == "code"), start=1):
         cell["execution_count"] = count
@@ -89,18 +104,8 @@ def second_parameters(book):
 
 
 def more_lines(book):
-    for cell in book.cells:
-        if cell.cell_type == "code" and not cell.metadata.get("tags"):
-            cell.source = "x = 1\n" * 25
-
-
-def more_code(book):
-    for cell in book.cells[FILLER:-2]:
-        if cell.cell_type == "markdown":
-            index = book.cells.index(cell)
-            book.cells[index] = nbformat.v4.new_code_cell("1", id=cell.id)
-    for count, cell in enumerate((cell for cell in book.cells if cell.cell_type == "code"), start=1):
-        cell["execution_count"] = count
+    for cell in (book.cells[MARKED], *book.cells[FILLER:-3:2]):
+        cell.source = "\n".join(['arguments.integer("n", 0)'] * 9)
 
 
 def view(at):
@@ -141,7 +146,6 @@ MUTATIONS = [
     ("marked-output", lambda book: book.cells[MARKED].update(outputs=[])),
     ("marked-output", add(MARKED, "nbval-ignore-output")),
     ("widget-tags", tagged(WIDGET, "widget")),
-    ("widget-figure", lambda book: book.cells[FIGURE].update(outputs=[])),
     ("figure-words", lambda book: book.cells.insert(FIGURE + 1, book.cells.pop(FIGURE + 2))),
     ("plain-python", source(MARKED, "!ls")),
     ("plain-python", source(MARKED, "%pip install something")),
@@ -162,10 +166,6 @@ MUTATIONS = [
     ("package-names", source(MARKED, "import fedbook.no_such_module")),
     ("package-names", source(MARKED, "arguments.integral(1)")),
     ("package-names", source(MARKED, "fedbook.no_such_name")),
-    ("cell-lines", source(MARKED, "x = 1\n" * 31)),
-    ("median-lines", more_lines),
-    ("cell-count", lambda book: book.cells.pop(PROSE)),
-    ("markdown-share", more_code),
     ("size", output(SETUP, "stream", name="stdout", text="x" * 600_000)),
     ("alt-text", source(PROSE, "![](picture.png)")),
     ("alt-text", source(PROSE, '<img src="picture.png">')),
@@ -181,8 +181,64 @@ MUTATIONS = [
 ]
 
 
-def test_the_good_chapter_has_no_problem(problems):
+LAB = ", ".join(f"name{n}" for n in range(7))
+READING = [
+    ("ruff", source(MARKED, "total = 1  # " + "far " * 20 + "away")),
+    ("ruff", source(MARKED, "import os")),
+    ("ruff", source(MARKED, "print(rounds == None)")),
+    ("ruff-format", source(MARKED, "print(2+2)")),
+    ("ruff-format", source(MARKED, "def double(x): return 2 * x")),
+    ("semicolon", source(MARKED, "print(2 + 2);")),
+    ("cell-lines", source(MARKED, "\n".join(["rounds += 1"] * 16))),
+    ("median-lines", more_lines),
+    ("side-effects", source(MARKED, "[print(n) for n in range(3)]\nprint(rounds)")),
+    ("side-effects", source(MARKED, "_ = {print(n) for n in range(3)}")),
+    ("side-effects", source(MARKED, "def show():\n    [print(n) for n in range(3)]")),
+    ("lab-chapter", source(MARKED, "from fedbook.lab import chapter01_theory\n\nchapter01_theory")),
+    ("lab-chapter", source(MARKED, "from fedbook.lab.chapter01 import anything\n\nanything")),
+    ("lab-names", source(MARKED, f"from fedbook.lab import {LAB}\n\nprint({LAB})")),
+    ("bare-boolean", output(FILLER, "stream", name="stdout", text="both sides agree: True\n")),
+    ("figure-alt", lambda book: book.cells[FIGURE].metadata.pop("alt")),
+    ("prose-number", source(PROSE, "The widget says 3.4.")),
+]
+
+
+def test_the_good_chapter_has_no_problem(problems, monkeypatch):
     assert [str(problem) for problem in problems()] == []
+    monkeypatch.setattr(check, "EXEMPT", ())
+    assert [str(problem) for problem in problems()] == []
+
+
+@pytest.mark.parametrize(("rule", "alter"), READING, ids=[f"{n}-{rule}" for n, (rule, _) in enumerate(READING)])
+def test_one_change_breaks_one_rule_of_reading(problems, monkeypatch, rule, alter):
+    monkeypatch.setattr(check, "STRUCTURE", ())
+    assert problems(alter) == [], "the chapter is exempt"
+    monkeypatch.setattr(check, "EXEMPT", ())
+    assert {problem.rule for problem in problems(alter)} == {rule}
+
+
+def test_a_longer_cell_may_be_the_algorithm(problems, monkeypatch):
+    monkeypatch.setattr(check, "STRUCTURE", ())
+    monkeypatch.setattr(check, "EXEMPT", ())
+
+    def algorithm(lines):
+        return lambda book: book.cells[FILLER].update(
+            source="\n".join(["rounds += 1"] * lines), metadata={"tags": ["algorithm"]}
+        )
+
+    assert problems(algorithm(30)) == []
+    assert [problem.rule for problem in problems(algorithm(31))] == ["cell-lines"]
+
+
+def test_the_list_of_problems_knows_no_exemption(good, tmp_path, capsys):
+    path = tmp_path / "00_start_here.ipynb"
+    nbformat.write(good, path)
+    assert check.main([str(path)]) == 0 and reading_problems(path) == []
+    book = copy.deepcopy(good)
+    source(PROSE, "The widget says 3.4.")(book)
+    nbformat.write(book, path)
+    assert check.main([str(path)]) == 1
+    assert f"prose-number: cell {PROSE + 1}: 3.4" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("rule", "alter"), MUTATIONS, ids=[f"{n}-{rule}" for n, (rule, _) in enumerate(MUTATIONS)])
@@ -196,7 +252,8 @@ def test_a_chapter_without_exercises_is_checked_too(problems):
     assert problems(tagged(EXERCISE)) == []
 
 
-def test_a_name_that_is_not_in_the_contents_is_a_problem(problems):
+def test_a_name_that_is_not_in_the_contents_is_a_problem(problems, monkeypatch):
+    monkeypatch.setattr(check, "READING", ())
     assert {problem.rule for problem in problems(name="07_unknown")} == {"navigation", "generated-cells"}
 
 
@@ -217,16 +274,11 @@ def test_a_solution_that_is_not_the_tested_one_is_a_problem(problems, monkeypatc
 
 
 def test_every_rule_is_broken_by_some_change():
-    import fedbook.book.check as check
-    import fedbook.book.check_code as check_code
-    import fedbook.book.check_outputs as check_outputs
-
     named = set()
-    for module in (check, check_code, check_outputs):
-        text = Path(module.__file__).read_text(encoding="utf-8")
-        named |= set(re.findall(r"Problem\(\s*f?\"([a-z-]+)\"", text))
+    for path in Path(check.__file__).parent.glob("check*.py"):
+        named |= set(re.findall(r"Problem\(\s*f?\"([a-z-]+)\"", path.read_text(encoding="utf-8")))
     named |= {"parameters-cell", "exercise-hint", "exercise-solution"}
-    assert named == {rule for rule, _ in MUTATIONS}
+    assert named == {rule for rule, _ in MUTATIONS + READING}
 
 
 def test_the_problem_names_its_cell(problems):

@@ -7,8 +7,8 @@ import nbformat
 import pytest
 
 from fedbook.book.commit import CommitError, commit_chapter, plain_png, scrub
+from fedbook.book.contents import navigation
 from fedbook.book.product import WIDGET_VIEW
-from fedbook.lab.navigation import navigation
 
 FIGURE = """import matplotlib.pyplot as plt
 figure, axes = plt.subplots(figsize=(1, 1))
@@ -60,7 +60,7 @@ def test_the_source_stays_and_the_navigation_is_new(committed):
     after = nbformat.read(path, as_version=4)
     assert [cell.id for cell in after.cells] == [cell.id for cell in before.cells]
     assert [cell.source for cell in after.cells[1:-1]] == [cell.source for cell in before.cells[1:-1]]
-    assert after.cells[0].source == after.cells[-1].source == navigation("start_here")
+    assert after.cells[0].source == after.cells[-1].source == navigation("00_start_here")
 
 
 def test_the_product_is_scrubbed(committed):
@@ -93,6 +93,16 @@ def test_a_notebook_with_an_error_is_not_rewritten(mini, tmp_path):
     assert "00_start_here: cell 1 (`import ipywidgets`): in a widget callback, IndexError" in str(caught.value)
     assert path.read_bytes() == before
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_rewritten_notebook_keeps_the_rules_or_is_not_committed(mini, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedbook.book.commit.EXEMPT", ())
+    monkeypatch.setattr("fedbook.book.check.EXEMPT", ())
+    path = mini.write(tmp_path / "00_start_here.ipynb", mini.markdown("It is 0.94."), mini.code("print(0.93)"))
+    before = path.read_bytes()
+    with pytest.raises(CommitError, match="00_start_here: prose-number: cell 1: 0.94 stands in no output"):
+        commit_chapter(path)
+    assert path.read_bytes() == before
 
 
 def test_scrubbing_drops_what_papermill_put_in(mini):

@@ -1,7 +1,9 @@
-"""The pages: complete, readable, and nothing in them comes from the network."""
+"""The pages: true, complete, readable, and nothing in them comes from the network."""
 
+import base64
+import json
 import re
-from urllib.parse import urlparse
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -10,20 +12,21 @@ from bs4 import BeautifulSoup
 from fedbook.book import build
 from fedbook.book.chapter_page import RenderError, chapter_page, page_link
 from fedbook.book.contents import CHAPTERS
+from fedbook.book.page import ASSETS
 from fedbook.book.render import render_book
 from fedbook.book.run import ChapterReport, write_reports
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PROSE = r"""## The objective
 
-See [the next](01_fedsc.ipynb#shape) and [a paper](https://arxiv.org/abs/1602.05629). The mean is $\frac{1}{K}$,
-<a href="02_hetero_ssfl.ipynb">later</a>.
+See [the next](01_fedsc.ipynb#its-shape) and [a paper](https://example.org/paper), arXiv 1602.05629. The mean is
+$\frac{1}{K}$, <a href="01_fedsc.ipynb">later</a>.
 
 $$
 \begin{aligned}
 a &= b < c \\
-  &= \mathbb{E}[X] \tag{1}
-\end{aligned}
+  &= \mathbb{E}[X]
+\end{aligned} \tag{1}
 $$
 
 | symbol | meaning |
@@ -47,86 +50,82 @@ Fold **this**.
 
 ## The objective
 """
+LISTING = (
+    "> **Algorithm 2** (the paper's numbering)\n> 1–3. draw\n> 4. send $x$\n> 6. average\n\n1. one\n2. two\n3. three"
+)
+
+
+def display(**data):
+    return nbformat.v4.new_output("display_data", data={name.replace("_", "/"): text for name, text in data.items()})
+
+
+def stream(text):
+    return nbformat.v4.new_output("stream", name="stdout", text=text)
 
 
 @pytest.fixture(scope="module")
-def folder(mini, tmp_path_factory):
-    """An executed chapter, written by hand, beside an image file."""
-    import base64
-
-    folder = tmp_path_factory.mktemp("executed")
-    (folder / "drawing.png").write_bytes(base64.b64decode(PNG))
+def book(mini, tmp_path_factory):
+    """A book of two notebooks and an image file, rendered after a quick run of one and a failed one of the other."""
+    root, executed, out = (tmp_path_factory.mktemp(name) for name in ("notebooks", "executed", "book"))
+    (root / "drawing.png").write_bytes(base64.b64decode(PNG))
     view = {"application/vnd.jupyter.widget-view+json": {"model_id": "7"}, "text/plain": "VBox(children=...)"}
-    figure, widget, lone, hidden = (mini.code(text) for text in ("draw()", "explore()", "button", "secret = 1"))
-    figure.outputs = [nbformat.v4.new_output("display_data", data={"image/png": PNG, "text/plain": "<Figure>"})]
-    figure.metadata["alt"] = 'a line that "rises"'
-    widget.outputs = [nbformat.v4.new_output("display_data", data=view | {"image/png": PNG})]
+    said, after, alone, widget, lone, hidden = (mini.code(text) for text in ("a()", "b()", "c()", "d()", "e()", "f()"))
+    said.outputs = [stream("a table  1  2\nThe "), stream("line rises.\n"), display(image_png=PNG, text_plain="<Fig>")]
+    after.outputs = [display(image_png=PNG), stream("It falls <again>.\n")]
+    alone.outputs = [display(image_png=PNG)]
+    alone.metadata["alt"] = 'a line that "rests"'
+    widget.outputs = [
+        nbformat.v4.new_output(
+            "display_data", data=view | {"image/png": PNG}, metadata={"image/png": {"alt": "r = 1"}}
+        ),
+        display(text_markdown="r = 1", text_plain="r = 1"),
+    ]
     lone.outputs = [nbformat.v4.new_output("display_data", data=view)]
     hidden.metadata["tags"] = ["hide-input"]
-    cells = [
-        mini.markdown("generated bar", "nav"),
-        mini.markdown("# 0 · Start"),
-        mini.markdown(PROSE),
-        figure,
-        widget,
-        lone,
-    ]
-    cells += [mini.code(mini.parameters, "parameters"), mini.code("rounds = 7", "injected-parameters"), hidden]
-    mini.write(folder / "00_start_here.ipynb", *cells)
-    report = ChapterReport("00_start_here", "quick", (), 9, 12.3, 456.0, 78.0)
-    mini.write(folder / "01_fedsc.ipynb", mini.markdown("# 1 · Its run failed"))
-    write_reports(folder, [report, ChapterReport("01_fedsc", "quick", ("01_fedsc: failed",))])
-    return folder
+    cells = [mini.markdown("generated bar", "nav"), mini.markdown("# 0 · Start"), mini.markdown(PROSE), said, after]
+    cells += [alone, widget, lone, hidden, mini.markdown(LISTING)]
+    mini.write(root / "00_start_here.ipynb", *cells)
+    second = mini.printed(mini.code("print(1)"), "committed 0.93\n", 1)
+    mini.write(root / "01_fedsc.ipynb", mini.markdown("# 1 · FedSC\n\n## Its shape"), second)
+    quick = mini.printed(mini.code("print(1)"), "quick 0.11\n", 1)
+    mini.write(executed / "01_fedsc.ipynb", mini.markdown("# 1 · FedSC\n\n## Its shape"), quick)
+    failed = ChapterReport("00_start_here", "quick", ("00_start_here: cell 3 went wrong",), seconds=12.3, peak_mb=456.0)
+    write_reports(executed, [failed, ChapterReport("01_fedsc", "quick", passed=9, marked=5, agreed=4)])
+    entry = ("fedbook.wire", "Wire", "api/fedbook/wire.html#Wire", "What crosses.")
+    index = render_book(executed, out, root=root, reference=[entry])
+    soups = {path.name: BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser") for path in out.glob("*.html")}
+    assert sorted(soups) == ["00_start_here.html", "01_fedsc.html", index.name]
+    return SimpleNamespace(out=out, root=root, executed=executed, pages=soups, chapter=soups["00_start_here.html"])
 
 
-@pytest.fixture(scope="module")
-def pages(folder, tmp_path_factory):
-    out = tmp_path_factory.mktemp("book")
-    index = render_book(folder, out)
-    assert sorted(path.name for path in out.iterdir()) == ["00_start_here.html", "index.html"]
-    paths = (index, out / "00_start_here.html")
-    return {path.name: BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser") for path in paths}
+def test_nothing_is_loaded_from_the_network(book):
+    for name, soup in book.pages.items():
+        for one in soup.find_all(["link", "script", "img", "source", "iframe"]):
+            target = one.get("src") or one.get("href") or ""
+            assert not target or target.startswith("data:") or (book.out / target).is_file(), (name, target)
+    for path in (book.out / "assets").iterdir():
+        assert not re.search(r"https?://|@import|\bfetch\b|url\((?!data:)", path.read_text(encoding="utf-8")), path
 
 
-@pytest.fixture(scope="module")
-def chapter(pages):
-    return pages["00_start_here.html"]
+def test_mathematics_is_drawn_and_no_tex_is_left(book):
+    chapter = BeautifulSoup(str(book.chapter), "html.parser")
+    assert len(chapter.find_all("math")) == 4 and chapter.select_one(".tex.scroll .katex-tag").get_text() == "(1)"
+    for hidden in chapter.select("annotation"):
+        hidden.decompose()
+    assert "\\" not in chapter.main.get_text() and "$" not in chapter.main.get_text()
 
 
-def test_nothing_is_loaded_from_the_network(pages):
-    for soup in pages.values():
-        for one in soup.find_all(True):
-            for attribute in ("src", "srcset", "data", "poster", "action", "xlink:href"):
-                assert urlparse(one.get(attribute, "")).scheme in ("", "data"), one
-            assert one.name != "link" and not (one.name == "script" and one.get("src"))
-            assert one.name == "a" or not str(one.get("href", "")).startswith(("http", "//"))
-        code = " ".join(one.get_text() for one in soup.find_all(["script", "style"]))
-        assert not re.search(r"https?://|//cdn|@import|\bimport\b|\bfetch\b", code)
-        whole = str(soup).lower()
-        assert not [word for word in ("mathjax", "require.js", "jquery", "mermaid", "unpkg") if word in whole]
+def test_a_fold_holds_its_text(book):
+    fold = book.chapter.select_one("main details")
+    assert fold.find("summary").get_text() == "Hint" and fold.find("strong").get_text() == "this"
 
 
-def test_mathematics_is_mathml_and_no_tex_is_left(chapter):
-    formulas = chapter.find_all("math")
-    assert len(formulas) == 3
-    text = chapter.find("main").get_text()
-    assert "\\" not in text and "$" not in text
-    assert chapter.select_one(".equation .tag").get_text() == "(1)"
-    assert "Book Math" in chapter.find("style").get_text()
-
-
-def test_a_fold_holds_its_text(chapter):
-    fold = chapter.find("details")
-    assert fold.find("summary").get_text() == "Hint"
-    assert fold.find("strong").get_text() == "this"
-
-
-def test_links_go_to_pages(chapter):
-    targets = [link["href"] for link in chapter.find("main").find_all("a")]
-    assert "01_fedsc.html#shape" in targets and "02_hetero_ssfl.html" in targets
+def test_links_go_to_pages_and_papers(book):
+    targets = [link["href"] for link in book.chapter.main.find_all("a")]
+    assert {"01_fedsc.html#its-shape", "01_fedsc.html", "https://example.org/paper"} <= set(targets)
     assert "https://arxiv.org/abs/1602.05629" in targets
+    assert "https://arxiv.org/abs/2205.12493" in [link["href"] for link in book.pages["index.html"].find_all("a")]
     assert not [target for target in targets if ".ipynb" in target]
-    assert targets.count("index.html") == 2, "above and below the text"
 
 
 @pytest.mark.parametrize(
@@ -142,50 +141,79 @@ def test_page_link(url, expected):
     assert page_link(url) == expected
 
 
-def test_images_are_inside_and_have_text(chapter):
-    images = chapter.find_all("img")
-    assert len(images) == 3
+def test_images_are_inside_and_say_what_they_show(book):
+    images = book.chapter.find_all("img")
     assert all(image["src"].startswith("data:image/png;base64,") for image in images)
-    texts = [image["alt"] for image in images]
-    assert texts == ["a drawing", 'a line that "rises"', "Figure of chapter 0, cell 5"]
+    expected = ["a drawing", "The line rises.", "It falls <again>.", 'a line that "rests"', "r = 1"]
+    assert [image["alt"] for image in images] == expected
 
 
-def test_widgets_become_their_picture_or_a_note(chapter):
-    assert "VBox" not in str(chapter) and "widget-view" not in str(chapter)
-    assert len(chapter.find_all(string=re.compile("A live control"))) == 1
+def test_what_a_cell_prints_is_one_box(book):
+    boxes = [box.get_text() for box in book.chapter.select(".output")]
+    assert boxes == ["a table  1  2The line rises.", "It falls <again>."]
 
 
-def test_cells_that_a_reader_does_not_need_are_left_out(chapter):
-    text = chapter.get_text()
-    assert "generated bar" not in text and "secret" not in text
-    assert "made with these values" in text and "rounds" in text
+def test_widgets_become_their_picture_and_sentence_or_a_note(book):
+    assert "VBox" not in str(book.chapter) and "widget-view" not in str(book.chapter)
+    assert len(book.chapter.find_all(string=re.compile("A live control"))) == 1
+    assert [one.get_text() for one in book.chapter.select(".caption")] == ["r = 1"]
 
 
-def test_the_sidebar_links_to_headings_that_exist_once(chapter):
-    targets = [link["href"] for link in chapter.select("aside a")]
+def test_cells_that_a_reader_does_not_need_are_left_out(book):
+    assert "generated bar" not in book.chapter.get_text() and "f()" not in book.chapter.get_text()
+
+
+def test_an_algorithm_keeps_its_lines_and_their_numbers(book):
+    listing = book.chapter.find("blockquote")
+    assert [line.strip() for line in listing.get_text().splitlines() if line.strip()][1::1][:1] == ["1–3. draw"]
+    assert len(listing.find_all("br")) == 3 and "6. average" in listing.get_text()
+    assert len(book.chapter.select("section > ol > li")) == 3
+
+
+def test_the_sidebar_links_to_headings_that_exist_once(book):
+    targets = [link["href"] for link in book.chapter.select("aside a")]
     assert targets == ["#the-objective", "#details", "#the-objective-again"]
-    for target in targets:
-        assert len(chapter.select(target)) == 1
+    assert all(len(book.chapter.select(target)) == 1 for target in targets)
 
 
-def test_code_is_coloured_and_tables_scroll(chapter):
-    assert chapter.select(".highlight span.k")
-    assert all("scroll" in table.parent["class"] for table in chapter.find_all("table"))
+def test_boxes_that_may_scroll_have_a_name(book):
+    boxes = book.chapter.select(".scroll")
+    assert len(boxes) == 8 and all(box["aria-label"] and box["role"] == "group" for box in boxes)
+    assert all("scroll" in table.parent["class"] for table in book.chapter.find_all("table"))
 
 
-def test_the_contents_list_every_chapter_with_its_state(pages):
-    rows = [row.get_text(" ", strip=True) for row in pages["index.html"].select("tbody tr")]
+def test_pages_show_committed_numbers_never_those_of_a_quick_run(book):
+    text = book.pages["01_fedsc.html"].get_text()
+    assert "committed 0.93" in text and "quick 0.11" not in text
+    write_reports(book.executed, [ChapterReport("01_fedsc", "standard")])
+    render_book(book.executed, book.out, root=book.root)
+    text = (book.out / "01_fedsc.html").read_text(encoding="utf-8")
+    assert "quick 0.11" in text and "committed 0.93" not in text and "profile standard" in text
+
+
+def test_the_contents_say_what_ran_here(book):
+    rows = [row.get_text(" ", strip=True) for row in book.pages["index.html"].select("tbody tr")]
     assert len(rows) == len(CHAPTERS)
     assert all(one.title in row and one.claim in row for one, row in zip(CHAPTERS, rows, strict=True))
-    assert re.search(r"ready 12 456 78$", rows[0])
-    assert "failed" in rows[1] and all(row.endswith("not run") for row in rows[2:])
-    assert [link["href"] for link in pages["index.html"].select("tbody a")] == ["00_start_here.html"]
+    assert "failed (quick)" in rows[0] and "cell 3 went wrong" in rows[0] and rows[0].endswith("committed 12 456")
+    assert "ran (quick); 4 of 5 marked" in rows[1] and all("not run" in row for row in rows[2:])
+    links = [link["href"] for link in book.pages["index.html"].select("tbody a:not([href^=http])")]
+    assert links == ["00_start_here.html", "01_fedsc.html"]
+
+
+def test_the_search_index_leads_to_places_in_the_book(book):
+    script = (book.out / "assets" / "search.js").read_text(encoding="utf-8")
+    entries = json.loads(script.removeprefix("window.bookIndex = ").removesuffix(";\n"))
+    places = {url: text for _, _, url, text in entries}
+    (at,) = (url for url, text in places.items() if "The mean is" in text)
+    name, _, anchor = at.partition("#")
+    assert book.pages[name].find(id=anchor) and r"\frac{1}{K}" in places[at] and "clients: pass" in places[at]
 
 
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        (r"The $\unknown{x}$.", r"cell 1 (`The $\unknown{x}$.`): mathematics: \unknown is not supported"),
+        (r"The $\unknown{x}$.", r"cell 1 (`The $\unknown{x}$.`): mathematics: Undefined control sequence: \unknown"),
         ("![chart](https://example.org/a.png)", "<img> refers to https://example.org/a.png"),
         ("![chart](missing.png)", "<img> refers to missing.png"),
         ('<script src="https://example.org/a.js"></script>', "<script> refers to https://example.org"),
@@ -199,7 +227,14 @@ def test_what_the_page_could_not_show_is_an_error_that_names_the_place(mini, tmp
     assert words in str(caught.value) and str(caught.value).startswith("00_start_here: ")
 
 
-def test_build_runs_renders_and_reports(mini, tmp_path):
+@pytest.mark.parametrize("link", ["01_fedsc.ipynb", "#nowhere", "../README.md"])
+def test_a_link_that_leads_to_nothing_is_an_error(mini, tmp_path, link):
+    mini.write(tmp_path / "00_start_here.ipynb", mini.markdown(f"# Start\n\n[there]({link})"))
+    with pytest.raises(RenderError, match="00_start_here: .* leads to nothing"):
+        render_book(tmp_path, tmp_path / "book", root=tmp_path)
+
+
+def test_build_runs_renders_and_documents(mini, tmp_path):
     mini.write(
         tmp_path / "00_start_here.ipynb",
         mini.markdown("# Start\n\nGood $x$."),
@@ -209,8 +244,14 @@ def test_build_runs_renders_and_reports(mini, tmp_path):
     (report,) = build("standard", ["start_here"], tmp_path / "book", root=tmp_path)
     assert len(report.problems) == 1
     assert "cell 3" in report.problems[0] and r"\unknown" in report.problems[0]
-    index = (tmp_path / "book" / "index.html").read_text(encoding="utf-8")
-    assert "failed" in index or "not run" in index
+    index = BeautifulSoup((tmp_path / "book" / "index.html").read_text(encoding="utf-8"), "html.parser")
+    reference = tmp_path / "book" / index.find("a", string="API reference")["href"]
+    inside = [tmp_path / "book" / "api" / path for path in ("fedbook/federation/loop.html", "fedbook/privacy.html")]
+    for path in (reference, *inside):
+        soup = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+        for one in soup.find_all(["link", "script", "img"]):
+            target = one.get("src") or one.get("href")
+            assert target is None or target.startswith("data:") or (path.parent / target).is_file(), target
 
 
 def test_unknown_chapters_are_refused(tmp_path):
@@ -218,9 +259,21 @@ def test_unknown_chapters_are_refused(tmp_path):
         build("quick", ["fedprox"], tmp_path)
 
 
-def test_printed_tables_scroll_and_sentences_wrap():
-    from fedbook.book.chapter_page import _has_columns
+def test_code_and_text_can_be_read_in_both_themes():
+    """WCAG's contrast of every colour of text with what lies under it is at least 4.5."""
 
-    assert _has_columns("method        1        2\na          0.93     0.94\nb             1        2\n")
-    assert _has_columns("x  1  2\n" * 3)
-    assert not _has_columns("Mean accuracy over 5 seeds: a 0.93; b 0.94.\nA second sentence.   It has a gap.\n")
+    def luminance(colour):
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    rules = (ASSETS / "book.css").read_text(encoding="utf-8")
+    themes = [
+        dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", block)) for block in re.findall(r":root \{(.*?)\}", rules, re.S)
+    ]
+    assert len(themes) == 2 and set(themes[0]) == set(themes[1])
+    for theme in themes:
+        for text in ("ink", "soft", "link", "keyword", "string", "number", "comment", "name", "builtin"):
+            for under in ("paper", "panel"):
+                light, dark = sorted((luminance(theme[text]), luminance(theme[under])), reverse=True)
+                assert (light + 0.05) / (dark + 0.05) >= 4.5, (text, under)

@@ -3,17 +3,19 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
+import nbformat
 import psutil
 import pytest
 
 from fedbook.book.check import check_notebook
 from fedbook.book.commit import commit_chapter
-from fedbook.book.contents import CHAPTERS, Chapter, chapter
+from fedbook.book.contents import Chapter
 from fedbook.book.kernel import run_process
 from fedbook.book.product import cell_problems
 from fedbook.book.run import ChapterReport, read_reports, run_all, run_chapter, table
-from fedbook.book.second_run import nbval_chapter, prepare
+from fedbook.book.worker import Keeper
 
 RECORD = """from IPython.display import display
 def note(**values):
@@ -139,7 +141,7 @@ def test_the_cell_that_was_running_is_named(mini):
     assert cell_problems(book) == ["cell 2 (`sleep()`): was running when the time was up"]
 
 
-class TestSecondRun:
+class TestComparison:
     """nbval on the committed notebook with other parameters."""
 
     @pytest.fixture
@@ -149,39 +151,49 @@ class TestSecondRun:
                 mini.code(mini.parameters, "parameters"),
                 mini.printed(mini.code("print(2 + 2)", "nbval-check-output"), f"{marked}\n", 2),
                 mini.printed(mini.code("print(rounds)"), "3\n", 3),
+                mini.printed(mini.code(f"{RECORD}note(rounds=rounds)"), "3\n", 4),
             ]
 
         return cells
 
     def test_passes_when_only_unmarked_cells_depend_on_the_parameters(self, mini, tmp_path, committed):
         path = mini.write(tmp_path / "00_start_here.ipynb", *committed(4))
-        report = nbval_chapter(prepare(path, {"rounds": 7}, tmp_path / "out" / "prepared.ipynb"))
-        assert report.ok, report.tail
-        assert (report.passed, report.failed) == (4, 0)
+        report = run_chapter(path, {"rounds": 7}, tmp_path / "out" / "product.ipynb", compare=True)
+        assert report.ok, report.problems
+        assert (report.passed, report.failed, report.marked, report.agreed) == (5, 0, 1, 1)
+        assert report.records == {"rounds": 7} and report.peak_mb > 20 and report.seconds > 0
+        shown = [cell.outputs for cell in nbformat.read(report.product, as_version=4).cells]
+        assert shown[3][0].text == "7\n", "the product holds what was run, not what is committed"
+        assert [one.name for one in (tmp_path / "out").iterdir()] == ["product.ipynb"]
 
     def test_goes_red_for_a_changed_output_and_for_a_raising_callback(self, mini, tmp_path, committed):
         callback = "from IPython.display import display\n" + WIDGET_ERROR
         path = mini.write(tmp_path / "00_start_here.ipynb", *committed(5), mini.code(callback, "nbval-ignore-output"))
-        report = nbval_chapter(prepare(path, {"rounds": 7}, tmp_path / "out" / "prepared.ipynb"))
-        assert not report.ok
-        assert (report.passed, report.failed) == (3, 2)
-        assert "ZeroDivisionError" in report.tail and "print(2 + 2)" in report.tail
+        report = run_chapter(path, {"rounds": 7}, compare=True)
+        assert (report.passed, report.failed, report.marked, report.agreed) == (4, 2, 1, 0)
+        differs, raised = report.problems
+        assert "cell 2 (`print(2 + 2)`): Cell outputs differ" in differs and "'5" in differs and "'4" in differs
+        assert "ZeroDivisionError" in raised
 
-    def test_an_unknown_parameter_is_refused(self, mini, tmp_path, committed):
-        path = mini.write(tmp_path / "00_start_here.ipynb", *committed(4))
-        with pytest.raises(ValueError, match="parameter speed"):
-            prepare(path, {"speed": 1}, tmp_path / "prepared.ipynb")
+    def test_the_cell_that_was_running_is_named(self, mini, tmp_path):
+        path = mini.write(tmp_path / "00_slow.ipynb", mini.code("1"), mini.code("sleep()"))
+        Keeper(str(path)).pytest_runtest_setup(SimpleNamespace(cell_num=1))
+        assert cell_problems(nbformat.read(path, as_version=4)) == [
+            "cell 2 (`sleep()`): was running when the time was up"
+        ]
 
 
-def test_the_contents_are_in_order_and_found_by_any_name():
-    assert [one.number for one in CHAPTERS] == list(range(len(CHAPTERS)))
-    for one in CHAPTERS:
-        assert chapter(one.slug) is chapter(one.number) is chapter(one.file) is chapter(one.name) is one
-        assert one.title and one.citation and one.claim and one.budget_s > 0
-    with pytest.raises(ValueError, match="01_fedsc"):
-        chapter("fedprox")
-    with pytest.raises(ValueError, match="profile"):
-        CHAPTERS[0].sizes("huge")
+def test_a_lesson_is_compared_at_quick_size_and_other_kinds_are_not(mini, tmp_path):
+    lesson = Chapter(1, "one", "One", "", "")
+    cells = [mini.code(mini.parameters, "parameters"),
+             mini.printed(mini.code("print(2 + 2)", "nbval-check-output"), "5\n", 2)]  # fmt: skip
+    for one in (lesson, lesson.also("results")):
+        mini.write(tmp_path / one.file, *cells)
+    compared, results = run_all([lesson, lesson.also("results")], "quick", tmp_path / "out", root=tmp_path)
+    assert (compared.kind, compared.marked, compared.ok) == ("lesson", 1, False)
+    assert (results.kind, results.marked, results.passed, results.ok) == ("results", 0, 2, True)
+    (rendered,) = run_all([lesson], "standard", tmp_path / "out", root=tmp_path)
+    assert rendered.ok and rendered.marked == 0
 
 
 @pytest.mark.parametrize(("name", "value"), [("jobs", 0), ("jobs", 1.5), ("profile", "huge"), ("profile", None)])
@@ -190,7 +202,7 @@ def test_bad_arguments_of_run_all_are_named(tmp_path, name, value):
         run_all([], **{"out_dir": tmp_path, name: value})
 
 
-@pytest.mark.parametrize("function", [run_chapter, nbval_chapter, check_notebook, commit_chapter])
+@pytest.mark.parametrize("function", [run_chapter, check_notebook, commit_chapter])
 def test_what_is_no_path_or_is_not_there_is_named(function, tmp_path):
     with pytest.raises(TypeError, match="path: got 3"):
         function(3)
@@ -200,13 +212,12 @@ def test_what_is_no_path_or_is_not_there_is_named(function, tmp_path):
 
 @pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), "long", True])
 def test_times_are_positive_numbers(good, timeout):
-    for function in (run_chapter, nbval_chapter):
-        with pytest.raises((TypeError, ValueError), match="timeout: got"):
-            function(good[0], timeout=timeout)
+    with pytest.raises((TypeError, ValueError), match="timeout: got"):
+        run_chapter(good[0], timeout=timeout)
 
 
 def test_the_book_is_imported_without_its_tools():
-    tools = "{'papermill', 'nbconvert', 'nbformat', 'matplotlib', 'IPython', 'ipywidgets', 'psutil', 'latex2mathml'}"
+    tools = "{'papermill', 'nbconvert', 'nbformat', 'matplotlib', 'IPython', 'ipywidgets', 'psutil', 'quickjs'}"
     code = f"import sys, fedbook.book; print(sorted({tools} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

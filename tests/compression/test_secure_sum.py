@@ -11,10 +11,7 @@ from scipy import stats
 from fedbook.compression import HEADER_BYTES, Codec, UniformScalar
 from fedbook.compression.secure_sum import MaskedIntegers, SecureSum, mask_codes, pair_mask, party_dither
 from fedbook.randomness import stream
-
-
-def rngs(R):
-    return [stream(1, "compression", client=r) for r in range(R)]
+from tests.compression.sending import rngs
 
 
 def codes_of(quantiser, x, seed, t):
@@ -87,24 +84,15 @@ def test_what_the_parties_add_is_the_total(quantiser):
     assert secure.own(x[:0], [], 5, []).shape == (0, 6, 5)
 
 
-def test_the_dithers_of_a_federation_are_drawn_once(monkeypatch):
+def test_each_federation_has_its_own_dithers():
     secure, x = SecureSum(UniformScalar(3), 3), torch.from_numpy(stream(0, "x").uniform(-1, 1, (2, 3, 6, 5)))
     sent = [secure.masked(x[s], [seed] * 3, 4, [0, 1, 2]).sum(0) for s, seed in enumerate((7, 8))]
     one = secure.total(torch.stack(sent), [7, 8], 4, x)
-    drawn = []
-
-    def counted(seed, t, party, shape):
-        drawn.append((seed, party))
-        return party_dither(seed, t, party, shape)
-
-    monkeypatch.setattr("fedbook.compression.secure_sum.party_dither", counted)
     rows = [0, 1, 0, 0, 1]  # as at the parties: one row for each of a federation's
     each = secure.total(torch.stack([sent[s] for s in rows]), [7 + s for s in rows], 4, x)
     assert torch.equal(each, one[rows])
-    assert sorted(drawn) == [(seed, party) for seed in (7, 8) for party in range(3)]
     different = secure.total(torch.stack(sent), [7, 7], 4, x)  # one seed, other sums: still the right ones
-    step = secure.quantiser.step()
-    expected = step * (secure.codes(sent[1]) - secure.codes(sent[0])).double()
+    expected = secure.quantiser.step() * (secure.codes(sent[1]) - secure.codes(sent[0])).double()
     assert torch.allclose(different[1] - different[0], expected, rtol=0, atol=1e-12)
 
 
@@ -151,29 +139,16 @@ def test_masked_integers_cross_as_they_are():
         sent = found.encode(x, rngs(3))
         assert torch.equal(found.decode(sent, x), x)
         assert [m.nbytes for m in sent] == [HEADER_BYTES + -(-28 * bits // 8)] * 3
-    with pytest.raises(ValueError, match="codes"):
+    with pytest.raises(ValueError, match="^x: got"):
         MaskedIntegers(3).encode(torch.full((1, 2, 2), 8), rngs(1))
     with pytest.raises(ValueError, match="like"):
         MaskedIntegers(9).decode(MaskedIntegers(9).encode(x[:1] % 512, rngs(1)), x[:1].to(torch.uint8))
 
 
 def test_values_that_cannot_be_summed_are_refused():
-    secure = SecureSum(UniformScalar(3), 2)
-    x = torch.zeros(2, 3, 4)
-    for bad, word in ((x + 2, "x"), (x * math.nan, "x"), (x.long(), "x"), (None, "x"), (x[0], "x")):
+    secure, x = SecureSum(UniformScalar(3), 2), torch.zeros(2, 3, 4)
+    for bad in (x + 2, x * math.nan):
         for function in (secure.masked, secure.own):
-            with pytest.raises((TypeError, ValueError), match=word):
+            with pytest.raises(ValueError, match="^x: got"):
                 function(bad, [1, 1], 0, [0, 1])
-    for bad in (None, [1], [1, -1], [1, [1]], [1, True]):
-        for function in (secure.masked, secure.own):
-            with pytest.raises((TypeError, ValueError), match="seeds"):
-                function(x, bad, 0, [0, 1])
-    for bad in (None, [0], [0, 2], [0, -1], [0, 1.0]):
-        for function in (secure.masked, secure.own):
-            with pytest.raises((TypeError, ValueError), match="parties"):
-                function(x, [1, 1], 0, bad)
-    bad = [(x, [1, 1], "sums"), (x.long(), [1], "seeds"), (x[0].long(), [1], "sums"), (x.long(), [1, None], "seeds")]
-    for sums, seeds, word in bad:
-        with pytest.raises((TypeError, ValueError), match=word):
-            secure.total(sums, seeds, 0, x)
     assert secure.masked(x[:0], [], 0, []).shape == (0, 3, 4)

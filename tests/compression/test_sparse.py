@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from fedbook.compression import HEADER_BYTES, RandomK, TopK, keep_columns
 from fedbook.compression.sparse import largest
 from fedbook.randomness import normal, stream
-
-
-def rngs(R, word="compression"):
-    return [stream(1, word, client=r) for r in range(R)]
-
-
-def round_trip(compressor, x, word="compression"):
-    return compressor.decode(compressor.encode(x, rngs(len(x), word)), x)
+from tests.compression.sending import rngs, round_trip
 
 
 def kept_by_hand(vector, k):
@@ -71,10 +64,6 @@ def test_any_shape_and_k(shape, k, what, dtype, seed):
     sizes = [message.nbytes - HEADER_BYTES - 4 * shape[1] * k for message in sent]
     assert sizes == [index_bytes(row, k) for row in x]
     assert all(HEADER_BYTES + TopK(k).payload_bytes(*shape[1:]) >= message.nbytes for message in sent)
-    random = RandomK(k).encode(x, rngs(shape[0]))
-    assert all(m.nbytes == HEADER_BYTES + 4 * shape[1] * k for m in random)
-    back = RandomK(k).decode(random, x)
-    assert bool(((back == x) | (back == 0)).all()) and back.dtype == dtype
     for row in range(shape[0]):  # a message does not depend on what it is encoded with
         assert torch.equal(TopK(k).encode(x[row : row + 1], rngs(1))[0].buffer, sent[row].buffer)
         assert torch.equal(TopK(k).decode(sent[row : row + 1], x[row : row + 1])[0], decoded[row])
@@ -128,7 +117,6 @@ def test_the_mean_error_of_random_k(k):
     decoded = round_trip(RandomK(k), x)
     error = (decoded - x).square().sum(2)
     mean = float(error.mean())
-    assert mean == pytest.approx((1 - k / 8) * float(x[0, 0].square().sum()), rel=0.01)
     assert abs(mean - (1 - k / 8) * float(x[0, 0].square().sum())) < 4 * float(error.std()) / math.sqrt(100_000)
     kept = decoded[0] != 0
     assert bool((kept.sum(1) == k).all())
@@ -164,18 +152,8 @@ def test_ties_go_to_the_lowest_index():
     assert kept.tolist() == [[0, -2, 2, 2, 0, 0], [0] * 6, [3, 3, 0, 0, 0, 4]]
 
 
-def test_seeds_choose_the_sets():
-    x = torch.ones(2, 50, 8)
-    sent = [round_trip(RandomK(3), x, word) for word in ("one", "one", "other")]
-    assert torch.equal(sent[0], sent[1]) and not torch.equal(sent[0], sent[2])
-    assert not torch.equal(sent[0][0], sent[0][1]) and not torch.equal(sent[0][0, :25], sent[0][0, 25:])
-
-
 @pytest.mark.parametrize("kind", [TopK, RandomK])
 def test_k_and_values_that_cannot_be(kind):
-    for k in (0, -1):
-        with pytest.raises(ValueError, match="k: got"):
-            kind(k)
     x = torch.ones(1, 2, 4)
     for call in (
         lambda: kind(5).encode(x, rngs(1)),
@@ -184,9 +162,5 @@ def test_k_and_values_that_cannot_be(kind):
     ):
         with pytest.raises(ValueError, match="k: got 5; allowed is at most the 4 components"):
             call()
-    for value in (math.nan, math.inf):
-        x[0, 0, 0] = value
-        with pytest.raises(ValueError, match="x: .*NaN or infinite"):
-            kind(2).encode(x, rngs(1))
     with pytest.raises(ValueError, match="x: .*float32"):
         kind(4).encode(torch.full((1, 1, 4), 1e300, dtype=torch.float64), rngs(1))

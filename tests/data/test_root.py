@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import fedbook.data
+from fedbook.data import DataNotFound
 from fedbook.data import root as roots
-from fedbook.data.errors import DataNotFound
+from fedbook.data.sources import DataFile, Source
 
 PACKAGE = Path(fedbook.data.__file__).parents[1]
 
@@ -27,6 +28,10 @@ def places(tmp_path, monkeypatch):
     return named
 
 
+def find(root=None):
+    return roots.find(Source("things", (DataFile("a"), DataFile("b")), "", ""), root)
+
+
 def put(place, *names):
     for name in names:
         (place / name).write_bytes(b"x")
@@ -40,23 +45,23 @@ def test_order_of_the_folders(places):
 
 def test_the_first_that_holds_all_files_serves(places):
     put(places["user"], "a", "b")
-    assert roots.find("x", ["a", "b"], "") == places["user"]
+    assert find() == places["user"]
     put(places["checkout"], "a", "b")
-    assert roots.find("x", ["a", "b"], "") == places["checkout"]
+    assert find() == places["checkout"]
     put(places["environment"], "a")
-    assert roots.find("x", ["a", "b"], "") == places["checkout"]
+    assert find() == places["checkout"]
     put(places["environment"], "b")
-    assert roots.find("x", ["a", "b"], "") == places["environment"]
+    assert find() == places["environment"]
     with pytest.raises(DataNotFound):
-        roots.find("x", ["a", "b"], "", places["argument"])
+        find(places["argument"])
     put(places["argument"], "a", "b")
-    assert roots.find("x", ["a", "b"], "", places["argument"]) == places["argument"]
+    assert find(places["argument"]) == places["argument"]
 
 
 def test_the_message_says_dataset_folders_files_and_remedy(places):
     put(places["user"], "a")
     with pytest.raises(FileNotFoundError) as caught:
-        roots.find("things", ["a", "b"], "Do this: fedbook data things")
+        find()
     text = str(caught.value)
     for part in ("'things'", "environment", "checkout", "user", "for: b\n", "fedbook data things", "FEDBOOK_DATA"):
         assert part in text
@@ -117,7 +122,7 @@ def test_outside_of_the_repository(tmp_path):
 def test_importing_is_cheap():
     code = (
         "import sys, fedbook.data, fedbook.data.fetch\n"
-        "print([m for m in ('sklearn', 'scipy', 'pooch', 'requests', 'matplotlib', 'IPython') if m in sys.modules])"
+        "print([m for m in ('sklearn', 'scipy', 'pandas', 'requests', 'matplotlib', 'IPython') if m in sys.modules])"
     )
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
     result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)

@@ -5,15 +5,16 @@ from pathlib import Path
 import pytest
 
 import fedbook.data
-from fedbook.data import fetch, make
+from fedbook.data import fetch
+from fedbook.data.images import make_fashion_mnist
 from fedbook.data.sources import SOURCES
 
 FOLDER = Path(fedbook.data.__file__).parents[2] / "data"
 
 
-def test_every_file_has_its_listed_checksum():
+def test_every_file_has_its_listed_checksum(make):
     listed = (FOLDER / make.SUMS).read_text(encoding="utf-8")
-    assert listed == make.checksums(FOLDER), "after an intended change: python -m fedbook.data.make sums data"
+    assert listed == make.checksums(FOLDER), "after an intended change: python data/make.py sums data"
     names = {line.split("  ")[1] for line in listed.splitlines()}
     assert {"README.md", "fashion-mnist/LICENSE.txt", "mnist/train-images-idx3-ubyte.gz"} <= names
     assert len(names) == len(listed.splitlines())
@@ -34,7 +35,7 @@ def test_what_ships_is_right(name, count):
     assert all(file.state == "ok" for file in report.files)
 
 
-def test_the_readme_describes_every_file_and_licence():
+def test_the_readme_describes_every_file_and_licence(make):
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
     for name in make.checksums(FOLDER).splitlines():
         path = name.split("  ")[1]
@@ -51,7 +52,7 @@ def test_the_subset_is_made_again_from_the_full_files(tmp_path):
     full = fetch.verify("fashion_mnist")
     if not full.ok:
         pytest.skip("the full Fashion-MNIST is not here (fedbook data fashion_mnist)")
-    for path in make.make_fashion_mnist(Path(full.folder) / "fashion-mnist", tmp_path):
+    for path in make_fashion_mnist(Path(full.folder) / "fashion-mnist", tmp_path):
         assert path.read_bytes() == (FOLDER / "fashion-mnist" / "subset" / path.name).read_bytes()
 
 
@@ -59,14 +60,14 @@ def test_the_subset_is_made_again_from_the_full_files(tmp_path):
 def test_what_only_ships_says_where_it_is_from(name, tmp_path):
     report = fetch.fetch(name, tmp_path)
     assert not report.ok and not any(tmp_path.iterdir())
-    assert "It ships with the book" in report.as_text() and f"fedbook.data.make {name}" in report.as_text()
+    assert "It ships with the book" in report.as_text() and f"data/make.py {name}" in report.as_text()
 
 
-def test_the_maker_s_command_line(tmp_path, capsys):
+def test_the_maker_s_command_line(make, tmp_path, capsys):
     (tmp_path / "results").mkdir()
     for name in ("b.txt", "a.txt", "results/r.json"):
         (tmp_path / name).write_bytes(b"")
     assert make.main(["sums", str(tmp_path)]) == 0
     empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
     assert (tmp_path / make.SUMS).read_text() == f"{empty}  a.txt\n{empty}  b.txt\n"
-    assert make.main([]) == 2 and "fedbook.data.make" in capsys.readouterr().err
+    assert make.main([]) == 2 and "data/make.py" in capsys.readouterr().err

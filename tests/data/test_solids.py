@@ -165,16 +165,9 @@ def test_kinds_can_be_learned_and_more_views_help():
     assert 0.5 < scores[0] < scores[1] - 0.03 < 0.92
 
 
-@pytest.mark.parametrize("name, least", [("train_samples", 1), ("test_samples", 1), ("side", 4), ("views", 1)])
-@pytest.mark.parametrize("bad", [None, "x", math.nan, math.inf, -1, 0, 2.5, True])
-def test_bad_sizes_are_refused(name, least, bad):
+@pytest.mark.parametrize(
+    "name, bad", [("train_samples", 0), ("test_samples", None), ("side", 3), ("views", 2.5), ("seed", -1)]
+)
+def test_bad_arguments_are_refused(name, bad):
     with pytest.raises((TypeError, ValueError), match=f"{name}: got"):
-        solids(**{name: bad})
-    with pytest.raises(ValueError, match=f"{name}: got"):
-        solids(**{name: least - 1})
-
-
-def test_bad_seeds_are_refused():
-    for bad in ("x", -1, 2.5, math.nan):
-        with pytest.raises((TypeError, ValueError), match="seed: got"):
-            solids(2, 1, bad)
+        solids(**({"train_samples": 2, "test_samples": 1} | {name: bad}))

@@ -66,7 +66,7 @@ def test_damaged_and_foreign_files(tmp_path):
     path = tmp_path / "run.pt"
     list(rounds(path))
     whole = path.read_bytes()
-    for damaged in (whole[: len(whole) // 2], b"", b"not a checkpoint", pickle.dumps({"format": 1})):
+    for damaged in (whole[: len(whole) // 2], b"", b"not a checkpoint", pickle.dumps({"format": 2})):
         path.write_bytes(damaged)
         with pytest.raises(CheckpointError, match=r"run\.pt"):
             files.load(path)
@@ -84,7 +84,7 @@ class Evil:
 
 def test_a_checkpoint_cannot_run_code(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    torch.save({"format": 1, "server": Evil()}, "evil.pt")
+    torch.save({"format": 2, "server": Evil()}, "evil.pt")
     with pytest.raises(CheckpointError):
         files.load("evil.pt")
     assert not (tmp_path / "evil-was-here").exists()

@@ -1,5 +1,6 @@
 """The loop: a round happens wholly or not at all, wherever it breaks; arguments are refused by name."""
 
+import contextlib
 import os
 import signal
 
@@ -142,6 +143,81 @@ def test_noise_of_the_system_stays_counted_when_its_round_is_repeated():
     assert sum(rounds.privacy[0].state()["kinds"][0]["counts"]) == 2 * (
         1 + 3 + 1
     )  # set-up, three rounds, one of them twice
+
+
+class Drawing(Toy):
+    """Everybody of a cohort of two releases something; ``drawn``: round, cohort and records of each."""
+
+    def __init__(self, breaks=(), drawn=None):
+        super().__init__(breaks)
+        self.drawn = [] if drawn is None else drawn
+
+    def round(self, server, turn):
+        cohort = turn.cohort(FixedSize(2))
+        turn.release(EVERY, cohort)
+        up = yield Exchange(cohort, down={"sum": server["sum"]}, work=self.work)
+        self.raise_at("server", turn.t)
+        return {"sum": server["sum"] + up["n"].sum(1)}
+
+    def work(self, local):
+        self.drawn.append((local.t, local.clients.tolist(), [rng.random() for rng in local.streams("records")]))
+        return super().work(local)
+
+
+def test_a_round_that_is_done_again_under_fresh_noise_draws_cohort_and_records_anew():
+    """The ledger counts both releases as independent draws, so the second must be one."""
+
+    def draws(noise_seeds, breaks):
+        algorithm = Drawing(breaks)
+        rounds = Rounds(algorithm, federation(), 12, noise_seeds=noise_seeds)
+        for _ in breaks:
+            with pytest.raises(KeyboardInterrupt):
+                run(rounds)
+        run(rounds)
+        return algorithm.drawn
+
+    whole, seeded, system = draws("same", []), draws("same", [("server", 1)]), draws("system", [("server", 1)])
+    assert draws("system", []) == whole and seeded == whole[:3] + whole[2:]  # seeded noise: the same release again
+    assert [t for t, *_ in system] == [t for t, *_ in seeded] and system[:3] == whole[:3]
+    assert all(again[2] != first[2] for first, again in zip(whole[2:], system[3:], strict=True))
+    assert any(again[1] != first[1] for first, again in zip(whole[2:], system[3:], strict=True))
+
+
+@pytest.mark.parametrize("breaks", [(), [("client", 0)], [("server", 2)], [("server", -1)]])
+def test_what_a_killed_run_released_under_the_systems_noise_is_counted(breaks, tmp_path):
+    """Killed where no checkpoint is near: what left has left, and the resumed run makes more with draws of its own."""
+    drawn, options = [], {"path": tmp_path / "run.pt", "save_every": 4, "resume": True, "noise_seeds": "system"}
+
+    def killed_and_resumed(first, total):
+        killed = Rounds(Drawing(breaks, drawn), federation(), 6, **options)
+        with contextlib.suppress(KeyboardInterrupt):  # of which the dead know nothing
+            for _ in range(first):
+                killed.step()
+        return run(Rounds(Drawing((), drawn), federation(), total, **options))
+
+    rounds = killed_and_resumed(3, 6)
+    counts = [0] * K
+    for _, clients, _ in drawn:
+        for client in clients:
+            counts[client] += 1
+    (kind,) = rounds.privacy[0].state()["kinds"]
+    assert dict(zip(kind["clients"], kind["counts"], strict=True)) == {k: n for k, n in enumerate(counts) if n}
+    assert len({str(records) for _, _, records in drawn}) == len(drawn) > 7
+    longer = run(Rounds(Drawing((), drawn), federation(), 8, **options))  # resumed without a loss: no new attempt
+    assert longer.attempt == rounds.attempt == 1 and sum(longer.privacy[0].state()["kinds"][0]["counts"]) == 2 * len(
+        drawn
+    )
+
+
+def test_the_releases_of_another_run_are_no_part_of_a_checkpoint(tmp_path):
+    options = {"path": tmp_path / "run.pt", "noise_seeds": "system"}
+    run(Rounds(Drawing(), federation(), 3, **options))
+    Rounds(Drawing(), federation(), 3, save_every=3, **options).step()  # a new run, killed before it has a checkpoint
+    with pytest.raises(CheckpointError, match="another run"):
+        Rounds(Drawing(), federation(), 3, resume=True, **options)
+    seeded = tmp_path / "seeded.pt"
+    run(Rounds(Drawing(), federation(), 3, path=seeded))
+    assert seeded.exists() and not seeded.with_name("seeded.pt.releases").exists()
 
 
 def test_a_step_does_the_set_up_first():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping
+from functools import cache
 
 import pytest
 from matplotlib.colors import to_hex
@@ -14,6 +16,22 @@ from fedbook.lab.exercises import check
 def says_wrong(id, answer):
     verdict = check(id, answer)
     assert id in str(verdict) and verdict.status == "wrong" and len(verdict.problem) > 10, (answer, str(verdict))
+
+
+class Witnesses(Mapping):
+    """What each erratum's witness finds, by its name; computed when it is first asked for."""
+
+    def __init__(self, errata):
+        self.of = {witness.__name__: cache(witness) for _, witness in errata}
+
+    def __getitem__(self, name):
+        return self.of[name]()
+
+    def __iter__(self):
+        return iter(self.of)
+
+    def __len__(self):
+        return len(self.of)
 
 
 def refutes(witness, expected, statement="", apart=0.1):

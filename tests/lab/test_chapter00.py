@@ -7,8 +7,8 @@ import torch
 
 from fedbook.lab import chapter00, results
 from fedbook.lab import chapter00_theory as theory
-from fedbook.learning.problems import ImageSettings, image_problem
 from fedbook.papers.fedavg import Config
+from fedbook.papers.fedavg.problem import ImageSettings, image_problem
 from fedbook.randomness import normal, stream
 
 

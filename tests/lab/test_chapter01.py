@@ -7,8 +7,8 @@ import torch
 
 from fedbook.lab import chapter01
 from fedbook.lab.exercises import check
-from fedbook.learning.contrast import bank_objective, norm_clip, spectral_loss
 from fedbook.papers.fedsc.matrix_privacy import matrix_epsilon
+from fedbook.papers.fedsc.spectral import bank_objective, norm_clip, spectral_loss
 from fedbook.privacy.gaussian import gaussian_delta
 from fedbook.randomness import normal, stream
 from tests.lab.checks import says_wrong

@@ -7,11 +7,19 @@ import torch
 
 from fedbook.lab import chapter01_descent as descent
 from fedbook.lab import chapter01_floor as floor
-from fedbook.learning.contrast import bank_objective, correlation, effective_rank, spectral_loss
+from fedbook.learning.evaluation import effective_rank
+from fedbook.papers.fedsc.spectral import bank_objective, correlation, spectral_loss
 from fedbook.randomness import normal, stream
 
-PROBLEM = descent.digits_problem(20)
-WARM = descent.run(PROBLEM, 60, 0.005).theta
+
+@pytest.fixture(scope="module", autouse=True)
+def trained_once():
+    global PROBLEM, WARM, SMALL  # not while tests are collected
+    PROBLEM = descent.digits_problem(20)
+    WARM = descent.run(PROBLEM, 60, 0.005).theta
+    SMALL = descent.digits_problem(8)
+
+
 OWNER = torch.arange(10).repeat_interleave(20)
 def exact(theta):
     return bank_objective(PROBLEM.embed(theta).flatten(0, 1), OWNER, 10)

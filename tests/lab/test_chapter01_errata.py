@@ -7,12 +7,12 @@ import torch
 
 from fedbook.lab import chapter01_errata as errata
 from fedbook.lab import chapter01_paper as paper
-from fedbook.learning.contrast import bank_objective, norm_clip, spectral_loss
 from fedbook.papers.fedsc.matrix_privacy import matrix_sensitivity
+from fedbook.papers.fedsc.spectral import bank_objective, norm_clip, spectral_loss
 from fedbook.randomness import normal, stream
-from tests.lab.checks import refutes
+from tests.lab.checks import Witnesses, refutes
 
-FOUND = {witness.__name__: witness() for _, witness in errata.ERRATA}
+FOUND = Witnesses(errata.ERRATA)
 STATEMENT = {witness.__name__: statement for statement, witness in errata.ERRATA}
 
 # name -> (the number found, how exactly, the number promised): derived by hand or elsewhere, not by the witness
@@ -68,6 +68,10 @@ EXPECTED = {
     "age_of_a_matrix": (10 / 2 - 1, 1e-9, 1.0),
 }
 SMALL = {"third_remark", "above_the_claim", "last_alpha", "svhn_size"}  # a few per cent off
+
+
+def test_every_erratum_has_its_expectation():
+    assert set(FOUND) == set(EXPECTED) and len(FOUND) == len(errata.ERRATA)
 
 
 @pytest.mark.parametrize("name", EXPECTED)

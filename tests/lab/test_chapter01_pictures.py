@@ -6,9 +6,14 @@ import torch
 
 from fedbook.lab import chapter01_pictures as pictures
 from fedbook.lab.chapter01_theory import pairwise_loss
-from fedbook.learning.contrast import bank_objective, norm_clip
+from fedbook.papers.fedsc.spectral import bank_objective, norm_clip
 
-SMALL = pictures.few_classes((3, 8, 5), samples=10)
+
+@pytest.fixture(scope="module", autouse=True)
+def trained_once():
+    global THREE, SMALL  # not while tests are collected
+    THREE = pictures.three_clients(samples=20, rounds=15)
+    SMALL = pictures.few_classes((3, 8, 5), samples=10)
 
 
 # --- three clients

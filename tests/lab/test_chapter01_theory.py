@@ -10,7 +10,7 @@ from fedbook.lab import chapter01_gap as gap
 from fedbook.lab import chapter01_sampling as sampling
 from fedbook.lab import chapter01_spectrum as spectrum
 from fedbook.lab import chapter01_theory as theory
-from fedbook.learning.contrast import correlation, spectral_loss
+from fedbook.papers.fedsc.spectral import correlation, spectral_loss
 from fedbook.randomness import normal, stream
 
 SEEDS = pytest.mark.parametrize("seed", [0, 1, 2])

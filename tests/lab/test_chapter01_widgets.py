@@ -11,9 +11,9 @@ from fedbook.experiment import plan
 from fedbook.lab import chapter01_two_clients as two
 from fedbook.lab import chapter01_widgets as widgets
 from fedbook.lab.chapter01_theory import all_view_pairs
-from fedbook.learning.contrast import correlation, spectral_loss
 from fedbook.papers.fedsc import PAPER
 from fedbook.papers.fedsc.matrix_privacy import matrix_epsilon, matrix_sigma
+from fedbook.papers.fedsc.spectral import correlation, spectral_loss
 from fedbook.randomness import normal, stream
 from tests.lab.checks import drawn, numbers
 

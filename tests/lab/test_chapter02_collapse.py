@@ -9,7 +9,7 @@ from scipy.integrate import solve_ivp
 
 from fedbook.lab import chapter02_collapse as collapse
 from fedbook.lab import chapter02_loss as ssl
-from fedbook.learning.siamese import byol_loss
+from fedbook.learning.online import byol_loss
 
 RATES = [
     {}, {"decay": 0.05}, {"decay": 0.05, "target_rate": 0.3, "predictor_rate": 2.0},

@@ -8,12 +8,18 @@ import torch
 from fedbook.lab import chapter02_descent as descent
 from fedbook.lab import chapter02_drift as drift
 from fedbook.lab.chapter02_descent import Constants
-from fedbook.learning.siamese import byol_loss
+from fedbook.learning.online import byol_loss
 from fedbook.randomness import stream
 
-PROBLEM = drift.digits_problem(seed=1)
-RUN = drift.run(PROBLEM, 8)
-NOISY = drift.run(PROBLEM, 5, 4, batch=10, weights=(1.0, 2.0, 5.0), seed=3)
+
+@pytest.fixture(scope="module", autouse=True)
+def trained_once():
+    global PROBLEM, RUN, NOISY  # not while tests are collected
+    PROBLEM = drift.digits_problem(seed=1)
+    RUN = drift.run(PROBLEM, 8)
+    NOISY = drift.run(PROBLEM, 5, 4, batch=10, weights=(1.0, 2.0, 5.0), seed=3)
+
+
 KNOWN = Constants(4.0, 0.3, 0.5, 0.7, 1.5, 6)
 
 
@@ -124,8 +130,9 @@ def test_the_run_is_the_algorithm(batch, weights):
         assert float((thetas[k] - PROBLEM.starts[k]).norm()) > 0.1
 
 
-@pytest.mark.parametrize("run", [RUN, NOISY])
-def test_what_is_recorded_is_what_happened(run):
+@pytest.mark.parametrize("made", [lambda: RUN, lambda: NOISY], ids=["full", "noisy"])
+def test_what_is_recorded_is_what_happened(made):
+    run = made()
     w = run.weights
     assert float(w.sum()) == pytest.approx(1)
     for t in range(len(run.before)):

@@ -10,9 +10,9 @@ from fedbook.lab import chapter02_errata_theorem as theorem
 from fedbook.lab import chapter02_paper as paper
 from fedbook.papers.hetero_ssfl import cka
 from fedbook.randomness import normal, stream
-from tests.lab.checks import refutes
+from tests.lab.checks import Witnesses, refutes
 
-FOUND = {witness.__name__: witness() for _, witness in errata.ERRATA}
+FOUND = Witnesses(errata.ERRATA)
 STATEMENT = {witness.__name__: statement for statement, witness in errata.ERRATA}
 ROOT2 = math.sqrt(2)
 
@@ -66,6 +66,10 @@ EXPECTED = {
     "data_of_leaf": (0.0, 0.0, 3.0),
     "fedu_updates": (1.0, 0.0, 0.0),
 }
+
+
+def test_every_erratum_has_its_expectation():
+    assert set(FOUND) == set(EXPECTED) and len(FOUND) == len(errata.ERRATA)
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -168,7 +172,7 @@ def test_noise_and_draws_by_simulation():
 
 
 def test_the_weights_of_the_encoders_are_counted_right():
-    from fedbook.learning.residual import resnet18, resnet34
+    from fedbook.learning.resnets import resnet18, resnet34
 
     for name, build in (("resnet18", resnet18), ("resnet34", resnet34)):
         with torch.device("meta"):

@@ -6,8 +6,16 @@ import pytest
 import torch
 
 from fedbook.data import digits
+from fedbook.lab import chapter02_drift as drift
 from fedbook.lab import chapter02_figures as figures
 from fedbook.papers.hetero_ssfl import run_on
+
+
+@pytest.fixture(scope="module", autouse=True)
+def trained_once():
+    global RUN  # not while tests are collected
+    RUN = drift.run(drift.digits_problem(20, 20), rounds=3, steps=2)
+
 
 RUNS = []  # those that trained_alone made
 

@@ -10,8 +10,7 @@ from fedbook.lab import chapter02_tradeoff as tradeoff
 from fedbook.lab import chapter02_widgets as widgets
 from fedbook.lab.chapter02_paper import WEIGHTS
 from fedbook.learning.encoders import encoder
-from fedbook.learning.online import online
-from fedbook.learning.siamese import byol_loss
+from fedbook.learning.online import byol_loss, online
 from fedbook.papers.hetero_ssfl import PAPER
 from fedbook.papers.hetero_ssfl.cka import gram, gram_cka
 

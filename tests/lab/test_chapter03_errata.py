@@ -10,9 +10,9 @@ from fedbook.lab import chapter03_local as local
 from fedbook.papers.prirfed import local_call
 from fedbook.privacy.gaussian import calibrate
 from fedbook.randomness import normal, stream
-from tests.lab.checks import refutes
+from tests.lab.checks import Witnesses, refutes
 
-FOUND = {witness.__name__: witness() for _, witness in errata.ERRATA}
+FOUND = Witnesses(errata.ERRATA)
 STATEMENT = {witness.__name__: statement for statement, witness in errata.ERRATA}
 KEEP = 1 - 0.1 / 2 ** (2 / 3)  # what one step of Theorem 5.6's size leaves, N = 2
 THIRD = math.acosh(math.cosh(0.1) ** 2)  # third side of the hyperbolic right triangle 0.1, 0.1
@@ -66,6 +66,10 @@ EXPECTED = {
     "diameter_is_a_radius": (1.98, 1e-9, 1.0),
     "eigengap": (2.2e-3 / 70, 3e-8, 1e-3),
 }  # fmt: skip
+
+
+def test_every_erratum_has_its_expectation():
+    assert set(FOUND) == set(EXPECTED) and len(FOUND) == len(errata.ERRATA)
 
 
 @pytest.mark.parametrize("name", EXPECTED)

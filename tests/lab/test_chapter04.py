@@ -9,9 +9,9 @@ from fedbook.lab import chapter04, chapter04_errata
 from fedbook.lab import chapter04_renyi as renyi
 from fedbook.lab.exercises import check
 from fedbook.privacy import sampled
-from tests.lab.checks import refutes
+from tests.lab.checks import Witnesses, refutes
 
-FOUND = {witness.__name__: witness() for _, witness in chapter04_errata.ERRATA}
+FOUND = Witnesses(chapter04_errata.ERRATA)
 STATEMENT = {witness.__name__: statement for statement, witness in chapter04_errata.ERRATA}
 
 # name -> (the number found, how exactly, the number promised): derived by hand or elsewhere, not by the witness

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from fedbook.experiment import plan
+from fedbook.federation import Rounds
 from fedbook.lab import chapter04_widgets as widgets
-from fedbook.papers.dp2_fedsam import PAPER
+from fedbook.papers.dp2_fedsam import PAPER, Config, DP2FedSAM
+from fedbook.papers.dp2_fedsam.problem import PersonalSettings, personal_problem
 from fedbook.randomness import normal, stream
 from tests.lab.checks import numbers
 
@@ -36,6 +38,31 @@ def test_clip_sentence_is_that_of_the_whole_vectors(ax, bound):
 
 
 # --- the slice around a trained body
+
+
+def trained(radius):
+    config = Config(
+        rounds=4, client_rate=1.0, batch_size=0, head_epochs=5, body_epochs=5, lr_body=0.3, lr_head=0.3, momentum=0.0,
+        sam_radius=radius, clip_norm=math.inf,
+    )  # fmt: skip
+    algorithm = DP2FedSAM(config, PROBLEM.model, "p-fedsam")
+    made = Rounds(
+        algorithm, PROBLEM.federation(), 4, seeds=(0, 3), evaluate=algorithm.evaluation(PROBLEM, (0, 3)), every=4
+    )
+    for _ in made:
+        pass
+    return made
+
+
+@pytest.fixture(scope="module", autouse=True)
+def trained_once():
+    global PROBLEM, RUNS, DRAW  # not while tests are collected
+    PROBLEM = personal_problem(
+        "digits", PersonalSettings(clients=6, train_samples=240, own_share=0.2, model="mlp16"), (0, 3)
+    )
+    RUNS = {0.0: trained(0.0), 0.3: trained(0.3)}
+    DRAW = widgets.radius_drawer(PROBLEM, RUNS, slot=1, directions=24)
+
 
 # --- the algorithm, live
 

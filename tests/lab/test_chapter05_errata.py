@@ -9,9 +9,9 @@ import torch
 from fedbook.lab import chapter05_errata as errata
 from fedbook.lab import chapter05_paper as paper
 from fedbook.randomness import normal, stream
-from tests.lab.checks import refutes
+from tests.lab.checks import Witnesses, refutes
 
-FOUND = {witness.__name__: witness() for _, witness in errata.ERRATA}
+FOUND = Witnesses(errata.ERRATA)
 STATEMENT = {witness.__name__: statement for statement, witness in errata.ERRATA}
 G2 = 5 / (36 * math.sqrt(3))
 SCALAR = 1 / 192  # W^2 / 12 4^-2
@@ -60,6 +60,10 @@ EXPECTED = {
     "square_forgotten": (9.0, 0.0, 3.0),
 }
 SMALL = {"same_setting_twice": 0.01, "compression_constant": 0.01, "descent_constant": 0.004, "noise_of_a_round": 0.01}
+
+
+def test_every_erratum_has_its_expectation():
+    assert set(FOUND) == set(EXPECTED) and len(FOUND) == len(errata.ERRATA)
 
 
 @pytest.mark.parametrize("name", EXPECTED)

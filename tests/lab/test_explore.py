@@ -12,6 +12,9 @@ def controls():
     }
 
 
+PRESETS = {"paper": {"k": 7, "split": "shards"}}
+
+
 def draw(ax, *, k, split, noisy):
     ax.plot([0, k], label=split)
     return f"{k} clients, split {split}, noise {noisy}"
@@ -28,19 +31,25 @@ def failing(**at):
     return draws
 
 
-@pytest.fixture
-def live(monkeypatch):
-    monkeypatch.setenv("FEDBOOK_HEADLESS", "0")
-
-
-def test_the_sweep_visits_ends_options_corners_and_presets():
+def watched():
+    """A draw function and the values it was called with."""
     seen = []
 
     def draws(ax, **values):
         seen.append(tuple(values.values()))
         return draw(ax, **values)
 
-    explorer = explore(draws, presets={"paper": {"k": 7, "split": "shards"}}, **controls())
+    return draws, seen
+
+
+@pytest.fixture
+def live(monkeypatch):
+    monkeypatch.setenv("FEDBOOK_HEADLESS", "0")
+
+
+def test_the_sweep_visits_ends_options_corners_and_presets():
+    draws, seen = watched()
+    explorer = explore(draws, presets=PRESETS, **controls())
     first, *swept = seen
     assert first == (5, "iid", False)
     expected = {(5, "iid", False), (1, "iid", False), (9, "iid", False), (5, "shards", False), (5, "dirichlet", False),
@@ -53,18 +62,17 @@ def test_the_sweep_visits_ends_options_corners_and_presets():
 @pytest.mark.parametrize(
     ("at", "message"),
     [
-        ({"k": 1, "noisy": False}, "k = 1, others at default"),
         ({"k": 9}, "k = 9, others at default"),
         ({"split": "dirichlet", "k": 5}, "split = 'dirichlet'"),
         ({"noisy": True, "k": 5}, "noisy = True"),
         ({"k": 1, "split": "iid"}, "k = 1"),
         ({"k": 9, "split": "dirichlet", "noisy": True}, "all at maximum or last"),
-        ({"k": 7, "noisy": True}, "preset 'paper'"),
+        ({"k": 7, "split": "shards"}, "preset 'paper'"),
     ],
 )
 def test_a_bug_anywhere_is_found_and_named(at, message):
     with pytest.raises(RedrawError, match=message) as caught:
-        explore(failing(**at), presets={"paper": {"k": 7, "noisy": True}}, **controls())
+        explore(failing(**at), presets=PRESETS, **controls())
     assert "planted" in str(caught.value) and isinstance(caught.value.__cause__, ValueError)
 
 
@@ -85,28 +93,48 @@ def test_printing_is_refused():
         explore(prints, **controls())
 
 
+def test_frames_are_all_combinations_if_they_are_few():
+    draws, seen = watched()
+    explorer = explore(draws, presets=PRESETS, **controls())
+    seen.clear()
+    frames = explorer.frames()
+    assert {k for k, _, _ in seen} == {1, 3, 5, 7, 9}
+    assert len(seen) == len(set(seen)) == len(frames["frames"]) == 5 * 3 * 2
+    assert frames["sentences"][frames["frames"]["0,2,1"][1]] == "1 clients, split dirichlet, noise True"
+
+
+def test_frames_of_many_controls_are_one_control_at_a_time_and_the_presets():
+    sliders = {name: slider(f"{name}  word", 0, 40, 1, 20) for name in "abc"}
+    explorer = explore(lambda ax, *, a, b, c: f"{a} {b} {c}", presets={"low": {"a": 0, "c": 1}}, **sliders)
+    frames = explorer.frames()
+    (preset,) = frames["presets"]
+    assert frames["sentences"][frames["frames"][",".join(map(str, preset["at"]))][1]] == "0 20 1"
+    moved = {sentence for sentence in frames["sentences"] if sentence.split().count("20") >= 2}
+    assert len(moved) == len(frames["sentences"]) - 1 and {"0 20 20", "20 40 20", "20 20 1"} <= moved
+
+
+def test_a_bug_between_the_stops_fails_the_frames():
+    explorer = explore(failing(k=3), **controls())
+    with pytest.raises(RedrawError, match="k = 3"):
+        explorer.frames()
+
+
 def test_live_nothing_is_swept_and_a_change_redraws_once(live):
-    seen = []
-
-    def draws(ax, **values):
-        seen.append(values["k"])
-        return draw(ax, **values)
-
-    explorer = explore(draws, presets={"paper": {"k": 7, "split": "shards"}}, **controls())
-    assert seen == [5]
+    draws, seen = watched()
+    explorer = explore(draws, presets=PRESETS, **controls())
+    assert len(seen) == 1
     before = explorer.image.value
     explorer.controls["k"].value = 8
-    assert seen == [5, 8] and explorer.image.value != before
+    assert len(seen) == 2 and explorer.image.value != before
     assert "8 clients" in explorer.reading.value
     assert not explorer.image.tooltip  # with one, a browser shows an error in place of the picture
     explorer.set(k=3, noisy=True)
-    assert seen == [5, 8, 3]
-    preset, reset = explorer.widget.children[1].children[1], explorer.widget.children[1].children[0]
+    assert len(seen) == 3
+    reset, preset = explorer.widget.children[1].children
     preset.click()
-    assert explorer.values == {"k": 7, "split": "shards", "noisy": False} and seen[3:] == [7]
+    assert explorer.values == {"k": 7, "split": "shards", "noisy": False} and len(seen) == 4
     reset.click()
-    assert explorer.values == {"k": 5, "split": "iid", "noisy": False}
-    assert explorer.image.value == before
+    assert explorer.values == {"k": 5, "split": "iid", "noisy": False} and explorer.image.value == before
 
 
 @pytest.mark.parametrize(("low", "high"), [(1.0, 300.0), (0.1, 5000.0), (0.01, 1.0), (3e-5, 7e2)])
@@ -125,9 +153,12 @@ def test_at_its_ends_a_browsers_log_slider_means_the_ends(live, low, high):
     assert seen[1:] == [low, high] and explorer.values == {"x": high}
 
 
-def test_the_sentence_is_escaped(live):
-    explorer = explore(lambda ax, *, k: f"<b>{k}</b>", k=slider("k  word", 0, 1, 1, 0))
+def test_the_sentence_is_escaped_and_keeps_the_room_of_the_longest(live):
+    explorer = explore(lambda ax, *, k: f"<b>{k}</b>" + " long" * k, k=slider("k  word", 0, 9, 1, 0))
     assert "&lt;b&gt;0" in explorer.reading.value
+    explorer.set(k=9)
+    explorer.set(k=1)
+    assert "&lt;b&gt;9&lt;/b&gt;" + " long" * 9 in explorer.reading.value and explorer.sentence == "<b>1</b> long"
 
 
 def test_an_error_live_leaves_a_message_and_the_next_value_works(live):
@@ -139,18 +170,11 @@ def test_an_error_live_leaves_a_message_and_the_next_value_works(live):
     assert "8 clients" in explorer.reading.value
 
 
-def test_height_is_fixed(live):
-    assert explore(draw, **controls()).image.layout.height == "350px"
-    assert explore(draw, height=500, **controls()).image.layout.height == "500px"
-    both = explore(lambda axes, **v: draw(axes[1], **v), axes=(1, 2, (8.0, 3.0)), **controls())
-    assert both.image.layout.height == "300px"
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"presets": {"a": {"z": 1}}}, "preset 'a'"), ({"presets": {"a": {"k": 99}}}, "preset 'a', k"),
-        ({"presets": [1]}, "presets"), ({"height": 3}, "height"), ({"height": "tall"}, "height"), ({"axes": 2}, "axes"),
+        ({"presets": [1]}, "presets"), ({"height": 3}, "height"), ({"axes": 2}, "axes"),
         ({"extra": switch("x  word", True)}, "extra"), ({"k": 3}, "k: got 3"),
     ],
 )  # fmt: skip

@@ -47,7 +47,7 @@ DEFINITIONS = """
         return f"{len(history)} steps"
 
     def panel():
-        return run_panel(start, last, total=40, label="rounds", n=slider("n  rounds", 1, 60, 1, 40))
+        return run_panel(start, last, total=40, label="rounds", n=slider("n  rounds", 1, 3000, 1, 3000))
 
     @exercise("test-9", solution=1)
     def checker(answer):
@@ -89,7 +89,7 @@ def shown(outputs):
     return [one for one in outputs if one["type"] in ("display_data", "execute_result", "stream")]
 
 
-def wait(kernel, expression, seconds=10.0):
+def wait(kernel, expression, seconds=60.0):
     end = time.monotonic() + seconds
     while not kernel.value(expression):
         assert time.monotonic() < end, expression
@@ -108,23 +108,10 @@ def test_headless_stores_one_picture_and_one_sentence(headless):
     assert set(picture["data"]) == BUNDLE and sentence["data"]["text/plain"] == "2 steps"
 
 
-def test_the_page_shows_the_picture_instead_of_the_widget(headless):
-    from nbconvert import HTMLExporter
-
-    cell = nb.new_code_cell("go()")
-    cell.outputs = [
-        nb.new_output("display_data", o["data"], metadata=o["metadata"]) for o in shown(headless.run("go()"))
-    ]
-    html, _ = HTMLExporter(template_name="basic").from_notebook_node(nb.new_notebook(cells=[cell]))
-    assert "data:image/png;base64" in html and "widget-view" not in html and "k is 1, split &lt;iid&gt;" in html
-    assert 'alt="k is 1, split &lt;iid&gt;"' in html
-
-
 @pytest.mark.parametrize(
     ("bug", "words"),
     [
         ((1, "iid"), "ValueError: planted"),
-        ((0, "iid"), "k = 0, others at default"),
         ((4, "iid"), "k = 4, others at default"),
         ((1, "shards"), "split = 'shards'"),
         ((4, "skew"), "all at maximum or last"),
@@ -141,23 +128,27 @@ def test_headless_a_planted_bug_in_long_work_or_a_callback_fails_the_cell(headle
     assert errors(outputs) == ["ValueError: planted"] and not any(o["type"] == "stream" for o in outputs)
 
 
-def test_plots_records_and_verdicts_are_shown_once(headless):
+def test_plots_and_records_are_shown_once(headless):
     (plot,) = shown(headless.run("plt.plot([1, 2])\nplt.show()"))
     png = base64.b64decode(plot["data"]["image/png"])
-    assert plot["data"]["text/plain"] == "<Figure size 600x350 with 1 Axes>" and len(png) < 15_000
-    assert b"tEXt" not in png and b"PLTE" in png
+    assert len(png) < 15_000 and b"tEXt" not in png and b"PLTE" in png
     (made,) = shown(headless.run("record(accuracy=1 / 3, sizes=[1, 2])"))
     assert made["data"]["application/vnd.fedbook.record+json"] == {"accuracy": 0.3333, "sizes": [1, 2]}
-    assert "0.3333" in made["data"]["text/plain"]
-    assert errors(headless.run("record(loss=float('nan'))"))[0].startswith("ValueError: loss: got nan")
     (verdict,) = shown(headless.run("check('test-9', 2)"))
     assert "wrong. It is not one." in verdict["data"]["text/plain"] and 'role="status"' in verdict["data"]["text/html"]
-    (verdict,) = shown(headless.run("check('test-9', ...)"))
-    assert "not attempted" in verdict["data"]["text/plain"]
+
+
+def test_frames_are_emitted_only_where_they_are_asked_for(headless):
+    outputs = shown(headless.run("import os\nos.environ['FEDBOOK_FRAMES'] = '1'\ngo()\npanel()"))
+    headless.run("del os.environ['FEDBOOK_FRAMES']")
+    explored, run = (one["data"]["application/vnd.fedbook.frames+json"] for one in outputs[::2])
+    assert len(explored["frames"]) == 5 * 3 and run["sentences"][-1] == "40 steps"
+    assert all(set(one["data"]) == BUNDLE for one in shown(headless.run("go()\npanel()"))[::2])
 
 
 def test_live_a_moved_control_redraws_in_place(live):
-    (widget,) = shown(live.run("e = go()\ne"))
+    widget, script = shown(live.run("e = go()\ne"))
+    assert "aria-label" in script["data"]["application/javascript"]
     assert "image/png" not in widget["data"] and "application/vnd.jupyter.widget-view+json" in widget["data"]
     slider, image = live.value("(e.controls['k'].model_id, e.image.model_id)")
     outputs = live.move(slider, 3)
@@ -185,7 +176,8 @@ def test_live_stop_arrives_while_the_work_runs(live):
     live.click(stop)
     wait(live, "not p.running")
     steps, status, reading = live.value("(len(p.history), p.status.value, p.reading.value)")
-    assert 3 <= steps < 40 and "stopped" in status and f"{steps} steps" in reading
+    assert 3 <= steps < 3000 and "stopped" in status and f"{steps} steps" in reading
+    live.run("p.controls['n'].value = 40")
     live.click(run)
     wait(live, "not p.running")
     assert live.value("(len(p.history), p.bar.bar_style)") == (40, "success")
@@ -212,16 +204,7 @@ def test_tools_notice_a_callback_that_fails_in_a_notebook_that_is_not_headless(t
     env = {**os.environ, "FEDBOOK_HEADLESS": "0", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     NotebookClient(book, kernel_name="python3", timeout=60).execute(env=env)
     assert any("planted" in problem for problem in widget_problems(book))
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "--nbval-lax",
-        "--nbval-current-env",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        str(path),
-    ]
+    nbval = ["--nbval-lax", "--nbval-current-env", "-q", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *nbval, str(path)]
     result = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert result.returncode == 1 and "planted" in result.stdout, result.stdout[-2000:]

@@ -41,6 +41,15 @@ def test_headless_runs_two_steps_and_closes_the_work():
     assert panel(steps_headless=4).history[-1] == (3, 9)
 
 
+def test_a_film_runs_to_the_end_and_leaves_the_panel_as_it_was():
+    made = panel(steps_headless=3)
+    film = made.film()
+    assert film["sentences"] == [f"{n} steps, the last gave {(n - 1) ** 2}" for n in range(1, 7)]
+    assert film["start"] == [5] and film["controls"][0]["texts"][-1] == "5 of 6" and len(made.history) == 3
+    long = panel(n=slider("n  rounds", 2, 200, 1, 200), total=200).film()
+    assert len(long["frames"]) == 20 and long["sentences"][-1].startswith("200 steps")
+
+
 def planted(*args, **kwargs):
     raise RuntimeError("planted")
 
@@ -156,8 +165,8 @@ def test_pictures_are_few(live, monkeypatch):
 
 @pytest.mark.parametrize(
     ("changes", "name"),
-    [({"total": 0}, "total"), ({"total": 1.5}, "total"), ({"label": ""}, "label"), ({"draw": 3}, "draw"),
-     ({"start": 3}, "function"), ({"steps_headless": 0}, "steps_headless"), ({"height": 1}, "height"),
+    [({"total": 0}, "total"), ({"label": ""}, "label"), ({"draw": 3}, "draw"), ({"start": 3}, "function"),
+     ({"steps_headless": 0}, "steps_headless"), ({"height": 1}, "height"),
      ({"m": slider("m  word", 0, 1, 1, 0)}, "start")],
 )  # fmt: skip
 def test_arguments(changes, name):

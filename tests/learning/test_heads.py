@@ -7,8 +7,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from fedbook.learning.encoders import encoder, predictor
-from fedbook.learning.heads import EPSILON, KEEP, RUNNING, BatchNorm, NormalisedHead, in_batch
+from fedbook.learning.encoders import KEEP, RUNNING, NormalisedHead, encoder, in_batch
 from fedbook.learning.models import stack
 from fedbook.randomness import normal, stream
 
@@ -50,23 +49,6 @@ def gap(a, b):
     return float((a - b).detach().abs().max())
 
 
-def test_the_constants_are_those_of_pytorch():
-    norm = nn.BatchNorm1d(HIDDEN)
-    assert norm.eps == EPSILON and pytest.approx(1 - norm.momentum) == KEEP
-    fresh = BatchNorm(HIDDEN)
-    for name, theirs in (("weight", norm.weight), ("bias", norm.bias), ("running_mean", norm.running_mean),
-                         ("running_variance", norm.running_var)):  # fmt: skip
-        assert torch.equal(getattr(fresh, name), theirs)
-    assert not fresh.running_mean.requires_grad and not fresh.running_variance.requires_grad
-
-
-def test_running_statistics_are_a_function_of_one_row():
-    ours, x = head(), batch()
-    theirs = by_torch(ours).eval()
-    assert gap(ours(x), theirs(x)) < 1e-12
-    assert gap(torch.cat([ours(row[None]) for row in x]), ours(x)) < 1e-12
-
-
 def test_training_is_pytorch_s_over_several_steps():
     """The same outputs, and running statistics kept as the step keeps them are PyTorch's after each batch."""
     ours = head()
@@ -104,16 +86,6 @@ def test_gradients_are_those_of_pytorch():
     assert torch.autograd.gradcheck(lambda x: in_batch(ours, parameters(ours), x, torch.ones(9))[0], (leaf,))
 
 
-def test_statistics_carry_no_gradient():
-    ours, x = head(), batch()
-
-    def moments(theta):
-        _, seen = in_batch(ours, theta, x, torch.ones(len(x), dtype=x.dtype))
-        return sum(value.sum() for value in seen.values())
-
-    assert all(float(g.abs().max()) == 0 for g in grad(moments)(parameters(ours)).values())
-
-
 @pytest.mark.parametrize("garbage", [0.0, 1e3])
 def test_filling_rows_are_in_no_statistic(garbage):
     ours, x = head(), batch()
@@ -136,21 +108,6 @@ def test_filling_rows_are_in_no_statistic(garbage):
     assert float(to_x[places].abs().max()) == 0
 
 
-@pytest.mark.parametrize("rows", [1, 0])
-def test_a_batch_of_one_row_or_none_is_finite(rows):
-    """PyTorch refuses one row; a client's last batch may have one, and one that only fills up has none."""
-    ours, x = head(), batch(3)
-    weight = (torch.arange(3) < rows).double()
-    z, seen = in_batch(ours, parameters(ours), x, weight)
-    assert bool(z.isfinite().all()) and bool((seen["norm.running_variance"] == 0).all())
-    expected = ours.first(x)[0] if rows else torch.zeros(HIDDEN, dtype=x.dtype)
-    assert gap(seen["norm.running_mean"], expected) < 1e-12
-    if rows:  # normalised to 0: what is left is the shift
-        assert gap(z[0], ours.second(torch.relu(ours.norm.bias))) < 1e-12
-    slope = grad(lambda theta: (in_batch(ours, theta, x, weight)[0] * weight[:, None]).sum())(parameters(ours))
-    assert all(bool(g.isfinite().all()) for g in slope.values())
-
-
 def test_clients_side_by_side_are_a_loop():
     clients = encoder("mlp", (1, 4, 4), 6, "batch_norm").module[1]
     draws = [{n: normal(p.shape, stream(k, n)).square() for n, p in clients.named_parameters()} for k in range(3)]
@@ -169,33 +126,6 @@ def test_clients_side_by_side_are_a_loop():
         assert all(gap(seen[name][k], found[name]) < 1e-10 for name in RUNNING)
         slope = grad(lambda *a: one(*a)[0].sin().sum())(theta, x[k], weight[k])
         assert all(gap(slopes[name][k], slope[name]) < 1e-8 * (1 + float(slope[name].abs().max())) for name in slope)
-
-
-def test_in_batch_of_a_head_without_normalisation_is_the_head():
-    plain, x = predictor(4, 6), normal((5, 4), stream(0, "x"))
-    theta = plain.init(stream(0, "init"), torch.float64)
-    z, seen = in_batch(plain.module, theta, x, torch.zeros(5))
-    assert seen == {} and torch.equal(z, plain.apply(theta, x))
-
-
-def test_parameters_must_be_all_there_and_no_others():
-    ours, x = head(), batch()
-    theta, weight = parameters(ours), torch.ones(9, dtype=torch.float64)
-    for bad in ({n: p for n, p in theta.items() if n != "norm.running_mean"}, theta | {"third.weight": x}):
-        with pytest.raises(RuntimeError, match="norm.running_mean|third.weight"):
-            in_batch(ours, bad, x, weight)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_dtypes_and_devices(device, dtype):
-    net = encoder("mlp", (1, 4, 4), 6, "batch_norm")
-    theta = {n: p.to(device) for n, p in net.init(stream(0, "init"), dtype).items()}
-    net.module.to(device)
-    x = torch.rand(8, 1, 4, 4, generator=torch.Generator().manual_seed(0), dtype=dtype).to(device)
-    z, seen = net.project_batch(theta, net.features(theta, x), torch.ones(8, dtype=dtype, device=device))
-    assert z.dtype == dtype and z.device.type == device and set(seen) == {f"projector.{n}" for n in RUNNING}
-    assert all(s.dtype == dtype and s.shape == (12,) for s in seen.values())
-    assert net.normalised and not encoder("mlp", (1, 4, 4), 6).normalised
 
 
 def test_in_mixed_precision_statistics_are_in_full_precision():

@@ -1,6 +1,5 @@
 """Models: sizes, body and head, stacks of clients, rows that do not see each other."""
 
-import math
 
 import pytest
 import torch
@@ -10,7 +9,7 @@ from torch.func import grad
 from fedbook.federation import Rows
 from fedbook.federation.local import epochs, local_steps, sgd
 from fedbook.learning.models import MODELS, cross_entropy, model, stack
-from fedbook.learning.residual import Block
+from fedbook.learning.resnets import GroupBlock
 from fedbook.partition import Partition
 from fedbook.randomness import stream
 
@@ -43,10 +42,6 @@ def test_parameter_counts(name, shape, classes, body, head):
     assert net.size == body + head
     if shape != DIGIT and classes == 10:
         assert f"{body:,} + {head:,}" in " ".join(model.__doc__.split())
-
-
-def test_torchvision_s_resnet_with_all_outputs():
-    assert model("resnet18_imagenet", (3, 224, 224), 1000).size == 11_689_512
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
@@ -97,7 +92,7 @@ def trained(net, data, how, chunk):
     return carry["theta"]
 
 
-@pytest.mark.parametrize("name", ["cnn", "cnn_small", "cnn_fedavg", "cnn_dp2fedsam", "resnet18", "resnet18_imagenet"])
+@pytest.mark.parametrize("name", ["cnn", "cnn_small", "cnn_fedavg", "cnn_dp2fedsam", "resnet18"])
 def test_a_stack_of_clients_is_the_loop_in_any_chunks(name):
     shape = (1, max(MODELS[name].side, 5), max(MODELS[name].side, 6))
     net, data = model(name, shape, 3), toy(shape)
@@ -121,20 +116,8 @@ def test_rows_do_not_see_each_other(name):
     assert float(by_rows[1].abs().max()) > 1e-3 and not by_rows[[0, 2, 3]].any()
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "body", "units"),
-    [
-        ("resnet18", COLOUR, (512, 4, 4), 3), ("resnet18_imagenet", (3, 64, 96), (512, 2, 3), 3),
-        ("cnn_dp2fedsam", COLOUR, (256, 2, 2), 6), ("cnn_dp2fedsam", MNIST, (256, 1, 1), 6),
-        ("cnn_small", MNIST, (16, 2, 2), 4),
-    ],
-)  # fmt: skip
-def test_what_the_convolutions_leave_of_an_image(name, shape, body, units):
-    assert model(name, shape, 10).module[:-units](torch.zeros(1, *shape)).shape == (1, *body)
-
-
 def test_a_residual_block_by_hand():
-    block = Block(64, 128, 2).double()
+    block = GroupBlock(64, 128, 2).double()
     x = torch.from_numpy(stream(0, "x").normal(size=(2, 64, 5, 6)))
 
     def norm(v, layer):
@@ -151,23 +134,6 @@ def test_a_residual_block_by_hand():
     outer = norm(nn.functional.conv2d(inner, block.second[0].weight, padding=1), block.second[1])
     past = norm(nn.functional.conv2d(x, block.shortcut[0].weight, stride=2), block.shortcut[1])
     assert torch.allclose(block(x), (outer + past).clamp(min=0), rtol=0, atol=1e-10)
-    same = Block(64, 64, 1).double()
+    same = GroupBlock(64, 64, 1).double()
     nn.init.zeros_(same.second[1].weight)
     assert torch.equal(same(x), x.clamp(min=0))
-
-
-def test_he_s_initialisation():
-    theta = model("resnet18_imagenet", (3, 8, 8), 10).init(stream(3, "init"))
-    convolutions = [p for p in theta.values() if p.ndim == 4]
-    assert len(convolutions) == 20  # 17 of the depth (the linear layer is the 18th) and 3 projections
-    for p in convolutions:
-        wanted = math.sqrt(2 / (p.shape[0] * p.shape[2] * p.shape[3]))
-        assert abs(float(p.std()) / wanted - 1) < 5 / math.sqrt(2 * p.numel()) and abs(float(p.mean())) < wanted / 10
-    again = model("resnet18_imagenet", (3, 8, 8), 10).init(stream(3, "init"))
-    assert all(torch.equal(theta[key], again[key]) for key in theta)
-
-
-@pytest.mark.parametrize("name", ["resnet", "ResNet18", "", None, 3])
-def test_unknown_models_are_refused(name):
-    with pytest.raises((TypeError, ValueError), match="^model: got .*cnn_dp2fedsam.*resnet18_imagenet"):
-        model(name, MNIST, 10)

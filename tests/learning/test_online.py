@@ -8,10 +8,9 @@ from torch import nn
 from torch.func import grad, vmap
 from torch.nn.functional import cosine_similarity
 
-from fedbook.learning.encoders import encoder
-from fedbook.learning.heads import RUNNING
+from fedbook.learning.encoders import RUNNING, encoder
 from fedbook.learning.models import stack
-from fedbook.learning.online import LAYERS, Online, online, only_predictor, with_predictor, without_predictor
+from fedbook.learning.online import LAYERS, online, only_predictor, with_predictor, without_predictor
 from fedbook.randomness import normal, stream
 
 SHAPE, WIDTH, HIDDEN = (1, 5, 5), 6, 9
@@ -113,36 +112,6 @@ def test_objective_is_that_of_pytorch(loss, directions, projector):
 
 
 @pytest.mark.parametrize("loss", ["byol", "simsiam"])
-def test_the_sum_of_directions_is_twice_their_mean(loss):
-    theta, slow = started(network(loss))
-    theta, x, weight = theta | ({"target": slow} if slow else {}), views(), torch.ones(7, dtype=torch.float64)
-    both, half = (float(network(loss, word).objective(theta, x, weight)[0]) for word in ("sum", "mean"))
-    assert both == pytest.approx(2 * half, abs=1e-14) and abs(half) > 1e-3
-
-
-@pytest.mark.parametrize("projector", ["batch_norm", "mlp"])
-def test_byol_on_its_own_encoder_is_2_and_twice_simsiam(projector):
-    """With the mean of the directions; the gradient is then just twice as long: no branch but one has a gradient."""
-    byol, simsiam = (network(loss, "mean", projector) for loss in ("byol", "simsiam"))
-    theta, x, weight = started(simsiam)[0], views(), torch.ones(7, dtype=torch.float64)
-    a = byol.objective(theta | {"target": without_predictor(theta)}, x, weight)[0]
-    b = simsiam.objective(theta, x, weight)[0]
-    assert gap(a, 2 + 2 * b) < 1e-13 and 0 < float(a) < 4
-    own = {n: p.clone() for n, p in without_predictor(theta).items()}
-    one = grad(lambda theta: byol.objective({**theta, "target": own}, x, weight)[0])(theta)
-    other = grad(lambda theta: simsiam.objective(theta, x, weight)[0])(theta)
-    assert all(gap(one[n], 2 * other[n]) < 1e-12 for n in theta)
-    assert max(float(g.abs().max()) for g in other.values()) > 1e-2
-
-
-def test_no_gradient_reaches_the_target():
-    net = network()
-    theta, slow = started(net)
-    found = grad(lambda slow: net.objective({**theta, "target": slow}, views(), torch.ones(7).double())[0])(slow)
-    assert all(float(g.abs().max()) == 0 for g in found.values())
-
-
-@pytest.mark.parametrize("loss", ["byol", "simsiam"])
 @pytest.mark.parametrize("projector", ["batch_norm", "mlp"])
 def test_filling_rows_do_not_count(loss, projector):
     net = network(loss, projector=projector)
@@ -153,19 +122,6 @@ def test_filling_rows_do_not_count(loss, projector):
     value, seen = net.objective(theta, x, weight)
     few, expected = net.objective(theta, x[weight > 0], torch.ones(5, dtype=torch.float64))
     assert gap(value, few) < 1e-11 and all(gap(seen[n], expected[n]) < 1e-11 for n in expected)
-
-
-def test_all_views_of_a_batch_are_normalised_together():
-    """Not each view on its own: a view that is shifted changes what becomes of the other."""
-    net = network("simsiam")
-    theta, x = started(net)[0], views(count=2)
-    _, seen = net.objective(theta, x, torch.ones(7).double())
-    z = net.encoder.module[1].first
-    u = torch.nn.functional.linear(
-        net.encoder.features(theta, x.flatten(0, 1)), theta["projector.first.weight"], theta["projector.first.bias"]
-    )
-    assert u.shape == (14, z.out_features) and gap(seen["projector.norm.running_mean"], u.mean(0)) < 1e-12
-    assert gap(seen["projector.norm.running_variance"], u.var(0)) < 1e-12
 
 
 @pytest.mark.parametrize("projector", ["batch_norm", "mlp"])
@@ -205,31 +161,3 @@ def test_clients_side_by_side_are_a_loop():
     for k, (t, s) in enumerate(each):
         alone, found = one(t, s, x[k], weight[k])
         assert gap(value[k], alone) < 1e-12 and all(gap(seen[n][k], found[n]) < 1e-12 for n in found)
-
-
-def test_in_mixed_precision_the_loss_is_in_full():
-    full, mixed = network(), online(encoder("mlp", SHAPE, WIDTH, "batch_norm"), HIDDEN, precision="mixed")
-    theta = full.init(stream(0, "init"), torch.float32)
-    theta, x, weight = theta | {"target": without_predictor(theta)}, views().float(), torch.ones(7)
-    (a, _), (b, seen) = full.objective(theta, x, weight), mixed.objective(theta, x, weight)
-    assert b.dtype == torch.float32 and 0 < gap(a, b) < 0.05
-    assert all(s.dtype == torch.float32 for s in seen.values())
-
-
-def test_the_dictionary_is_taken_apart_as_it_was_put_together():
-    net = network()
-    first, second = net.encoder.init(stream(0, "a"), torch.float64), net.predictor.init(stream(0, "b"), torch.float64)
-    theta = with_predictor(first, second)
-    assert len(theta) == len(first) + len(second)
-    for parts, expected in ((without_predictor(theta), first), (only_predictor(theta), second)):
-        assert parts.keys() == expected.keys() and all(torch.equal(parts[n], p) for n, p in expected.items())
-    rng = stream(3, "init")
-    drawn, rng_again = net.init(rng, torch.float64), stream(3, "init")
-    assert all(torch.equal(drawn[n], p) for n, p in net.encoder.init(rng_again, torch.float64).items())
-
-
-def test_the_predictor_follows_the_encoder():
-    net = online(encoder("mlp", SHAPE, WIDTH, "batch_norm"))
-    assert isinstance(net, Online) and net.moving and net.width == WIDTH
-    assert net.predictor.module.first.out_features == 2 * WIDTH and hasattr(net.predictor.module, "norm")
-    assert not network("simsiam").moving and not hasattr(network(projector="mlp").predictor.module, "norm")

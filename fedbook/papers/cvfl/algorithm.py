@@ -22,76 +22,67 @@ from torch import Tensor
 from torch.func import grad, grad_and_value, vmap
 
 from fedbook import arguments
-from fedbook.compression import Codec, RandomK, TopK, compressor, keep_columns
+from fedbook.compression import COMPRESSORS, Codec, compressor, keep_columns
 from fedbook.compression.secure_sum import SecureSum
 from fedbook.federation.checkpoint import identity
 from fedbook.federation.cohort import Cohort, Everyone
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
 from fedbook.federation.local import Batches, Step, local_steps, sgd
-from fedbook.federation.loop import Diverged, Rounds, Turn, no_setup
+from fedbook.federation.loop import Diverged, Turn, no_setup
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, leaves, tree_map
 from fedbook.learning.models import Parameters, stack
-from fedbook.papers.cvfl.problem import PROBLEMS, VerticalProblem, VerticalSettings, batch_loss, vertical_problem
-from fedbook.papers.description import Paper, own_settings
+from fedbook.papers.cvfl.problem import VerticalProblem, batch_loss
 from fedbook.randomness import stream
+from fedbook.settings import Settings, setting
 from fedbook.wire import Wire
 
-COMPRESSORS = ("none", "scalar", "hex", "topk", "randomk")
 EXACT = 32  # bits of a component that is not compressed
-MOST_BITS = {"scalar": 16, "hex": 8}  # of a quantiser
 
 
-@dataclass(frozen=True)
-class Config:
-    """Settings of every method; each field with the paper's symbol and its degenerate value.
+class Config(Settings):
+    """Settings of every method; compressors are those of fedbook.compression."""
 
-    ``rounds`` (R). ``local_steps`` (Q; 1: every step on fresh views; methods that return derivatives take 1).
-    ``batch_size`` (B; 0: all samples). ``sampling``: "epochs" (without replacement, the last batch of an epoch may be
-    short) or "iid" (with replacement, as the theorems want it). ``lr`` (eta), ``lr_schedule``: "constant" or "inverse"
-    (eta / (r + 1) in round r); ``lr_drop``: from this round on a tenth (0: never). ``compressor``: none, scalar, hex,
-    topk or randomk; ``bits`` (b; top-k keeps floor(P b / 32) components; 32: no compression). ``bits_schedule``:
-    "constant", or "growing" (b + ceil(log2(r + 1) / 4) bits, at most 16 and for hex 8; for top-k, where the constant k
-    is rounded down, k = ceil(P (1 - (1 - b/32) / sqrt(r + 1)))). ``rule``:
-    which components top-k keeps, "gradient" (largest in the previous round; by magnitude in the first) or "magnitude".
-    ``dither``: subtractive, from a seed in the message. ``grid`` of the scalar quantiser, ``codebook`` of the hexagonal
-    one (see fedbook.compression). ``compress_server``: whether theta_0 is compressed too (its matrices; vectors go as
-    they are). ``literal_server``: Algorithm 2 as printed, with theta_0 compressed although it is never sent.
-    """
+    rounds: int = setting(150, "R", "rounds of the federation", minimum=0)
+    local_steps: int = setting(
+        10, "Q", "local steps of a round", "1: every step on fresh views; methods that return derivatives take 1",
+        minimum=1,
+    )  # fmt: skip
+    batch_size: int = setting(100, "B", "samples of a round", "0: all", minimum=0)
+    sampling: str = setting(
+        "epochs", None, "without replacement (an epoch's last batch may be short); iid: with, as the theorems want",
+        choices=("epochs", "iid"),
+    )  # fmt: skip
+    lr: float = setting(0.2, "eta", "step size", minimum=0.0)
+    lr_schedule: str = setting("constant", None, "inverse: eta / (r + 1) in round r", choices=("constant", "inverse"))
+    lr_drop: int = setting(0, None, "from this round on a tenth of the step size", "0: never", minimum=0)
+    compressor: str = setting("scalar", "C", "of the embeddings", "none: uncompressed", choices=tuple(COMPRESSORS))
+    bits: int = setting(
+        2, "b", "of a component: at most 16, for hex 8, or 32; top-k keeps floor(P b / 32) components",
+        "32: no compression", minimum=1, maximum=EXACT,
+    )  # fmt: skip
+    bits_schedule: str = setting(
+        "constant", None,
+        "growing: b + ceil(log2(r + 1) / 4) bits, at most 16 and for hex 8; for top-k, where the constant k is rounded "
+        "down, k = ceil(P (1 - (1 - b/32) / sqrt(r + 1)))",
+        choices=("constant", "growing"),
+    )  # fmt: skip
+    rule: str = setting(
+        "gradient", None, "what top-k keeps: largest by the previous round's gradient (in the first: magnitude)",
+        choices=("gradient", "magnitude"),
+    )  # fmt: skip
+    dither: bool = setting(True, None, "whether quantisers dither, subtractively, from a seed in the message")
+    grid: str = setting("endpoints", None, "of the scalar quantiser", choices=("endpoints", "bins"))
+    codebook: str = setting("finite", None, "of the hexagonal quantiser", choices=("finite", "infinite"))
+    compress_server: bool = setting(True, None, "whether theta_0's matrices are compressed too")
+    literal_server: bool = setting(
+        False, None, "Algorithm 2 as printed, with theta_0 compressed although it is never sent"
+    )
 
-    rounds: int = 150
-    local_steps: int = 10
-    batch_size: int = 100
-    sampling: str = "epochs"
-    lr: float = 0.2
-    lr_schedule: str = "constant"
-    lr_drop: int = 0
-    compressor: str = "scalar"
-    bits: int = 2
-    bits_schedule: str = "constant"
-    rule: str = "gradient"
-    dither: bool = True
-    grid: str = "endpoints"
-    codebook: str = "finite"
-    compress_server: bool = True
-    literal_server: bool = False
-
-    def __post_init__(self):
-        for name in ("rounds", "batch_size", "lr_drop"):
-            arguments.integer(name, getattr(self, name), 0)
-        arguments.integer("local_steps", self.local_steps, 1)
-        arguments.real("lr", self.lr, 0.0)
-        for name in ("dither", "compress_server", "literal_server"):
-            arguments.flag(name, getattr(self, name))
-        arguments.one_of("sampling", self.sampling, ("epochs", "iid"))
-        arguments.one_of("lr_schedule", self.lr_schedule, ("constant", "inverse"))
-        arguments.one_of("compressor", self.compressor, COMPRESSORS)
-        arguments.one_of("bits_schedule", self.bits_schedule, ("constant", "growing"))
-        arguments.one_of("rule", self.rule, ("gradient", "magnitude"))
-        arguments.one_of("grid", self.grid, ("endpoints", "bins"))
-        arguments.one_of("codebook", self.codebook, ("finite", "infinite"))
-        if self.bits != EXACT or not isinstance(self.bits, int):
-            arguments.integer("bits", self.bits, 1, MOST_BITS.get(self.compressor, EXACT))
+    def cross_check(self) -> None:
+        """As many bits as the quantiser can use. Raises: ValueError."""
+        if self.bits != EXACT:
+            arguments.integer("bits", self.bits, 1, COMPRESSORS[self.compressor].most_bits)
 
     def step(self, t: int) -> float:
         """eta of round ``t``."""
@@ -102,16 +93,13 @@ class Config:
         """The compressor of round ``t`` for vectors of ``width`` components; None: they go as they are."""
         if self.compressor == "none" or self.bits == EXACT:
             return None
-        grown = self.bits_schedule == "growing"
-        if self.compressor in ("topk", "randomk"):
-            if grown:
-                k = math.ceil(width * (1 - (1 - self.bits / EXACT) / math.sqrt(t + 1)))
-                return (TopK if self.compressor == "topk" else RandomK)(max(1, k))
-            return compressor(self.compressor, self.bits, width)
-        bits = self.bits + (math.ceil(math.log2(t + 1) / 4) if grown else 0)
-        more = {"grid": self.grid} if self.compressor == "scalar" else {"codebook": self.codebook}
-        bits = min(bits, MOST_BITS[self.compressor])
-        return compressor(self.compressor, bits, width, low, high, dither=self.dither, **more)
+        kind, bits = COMPRESSORS[self.compressor], self.bits
+        if self.bits_schedule == "growing":
+            if kind.sparse:
+                return kind.make(max(1, math.ceil(width * (1 - (1 - bits / EXACT) / math.sqrt(t + 1)))))
+            bits = min(bits + math.ceil(math.log2(t + 1) / 4), kind.most_bits)
+        options = {name: getattr(self, name) for name in kind.options}
+        return compressor(self.compressor, bits, width, low, high, **options)
 
 
 @dataclass(frozen=True)
@@ -469,63 +457,3 @@ def _still_finite(what: str, *tensors: Tensor) -> None:
 
 def _received(leaf: Tensor | Wire) -> Tensor:
     return leaf.value if isinstance(leaf, Wire) else leaf
-
-
-def problem_of(problem: str, method: str, settings: Mapping[str, Any], device: str) -> VerticalProblem:
-    """The parties' data and networks that the settings name (those of VerticalSettings; others are ignored)."""
-    own = own_settings(VerticalSettings, settings)
-    parties = METHODS[arguments.one_of("method", method, METHODS)].parties
-    return vertical_problem(problem, replace(own, parties=parties) if parties else own, device)
-
-
-def build(
-    method: str, problem: str, settings: Mapping[str, Any], seeds: Sequence[int], device: str, **options: Any
-) -> Rounds:
-    """The run that the settings name (fields of Config and of VerticalSettings)."""
-    config = own_settings(Config, settings)
-    task = problem_of(problem, method, settings, device)
-    algorithm = CVFL(config, task, method)
-    nothing = METHODS[method].down == "nothing"
-    labels = METHODS[method].down in ("views", "sum")
-    return Rounds(
-        algorithm, task.pooled() if nothing else task.federation(labels), config.rounds, seeds=seeds,
-        evaluate=task.evaluation(), every=settings["evaluate_every"] or max(1, config.rounds // 30), **options,
-    )  # fmt: skip
-
-
-PAPER = Paper(
-    name="cvfl",
-    title="C-VFL: vertical learning with compressed embeddings (chapter 5)",
-    methods={word: method.words for word, method in METHODS.items()},
-    problems=PROBLEMS,
-    profiles={
-        "quick": {"rounds": 30, "train_samples": 2000, "test_samples": 1000},
-        "standard": {"rounds": 300, "train_samples": 20_000, "test_samples": 5000},
-        "paper": {},
-    },
-    settings=(Config, VerticalSettings),
-    fits={
-        "digits": {"train_samples": 0, "test_samples": 0},
-        "cifar10": {"tower": "cnn", "lr": 0.1},
-        "solids": {"tower": "mvcnn", "train_samples": 1000, "test_samples": 500, "lr": 0.1},
-        "modelnet10": {"tower": "mvcnn", "train_samples": 0, "test_samples": 0, "lr": 0.1},
-        "series": {"tower": "lstm", "embedding": 16, "train_samples": 3000, "test_samples": 1500},
-        "mimic3": {"tower": "lstm", "embedding": 16, "train_samples": 0, "test_samples": 0},
-        "breast_cancer": {"parties": 3, "batch_size": 50, "train_samples": 0, "test_samples": 0},
-        "imagenet100": {"tower": "resnet18_imagenet", "embedding": 128, "batch_size": 256, "lr": 0.001},
-    },
-    as_published={
-        "cifar10": {
-            "tower": "resnet18", "embedding": 16, "train_samples": 0, "test_samples": 0, "lr": 1e-4, "rounds": 100_000,
-            "evaluate_every": 500,
-        },
-        "modelnet10": {
-            "embedding": 4096, "train_samples": 1008, "test_samples": 0, "batch_size": 64, "lr": 1e-3,
-            "rounds": 1600, "evaluate_every": 16,
-        },
-        "mimic3": {"fusion": "concat_mlp", "batch_size": 1000, "lr": 0.01, "rounds": 15_000, "evaluate_every": 15},
-        "imagenet100": {"lr_drop": 24_750, "rounds": 49_500, "evaluate_every": 495},
-    },
-    build=build,
-    curves=("loss", "f1", "bytes"),
-)  # fmt: skip

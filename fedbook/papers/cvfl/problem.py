@@ -17,11 +17,11 @@ from fedbook import arguments, data
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, first_leaf
 from fedbook.learning.models import Network
-from fedbook.learning.problems import judged, pixel_moments
-from fedbook.papers.cvfl.evaluation import f1
+from fedbook.learning.problems import evaluations, judged
 from fedbook.papers.cvfl.towers import FUSIONS, TOWERS, Fusion, fusion, tower
 from fedbook.partition import Partition
 from fedbook.partition.vertical import feature_blocks, quadrants, split_columns, stack_parties, views
+from fedbook.settings import Settings, setting
 
 LOSSES = ("cross_entropy", "squared")
 PROBLEMS = {
@@ -39,41 +39,28 @@ PROBLEMS = {
 VIEWS, SERIES, TABLES = ("solids", "modelnet10"), ("series", "mimic3"), ("breast_cancer",)
 
 
-@dataclass(frozen=True)
-class VerticalSettings:
+class VerticalSettings(Settings):
     """Who holds what, and which networks embed and fuse it.
 
-    ``parties`` (M): images in 4 quadrants, whole for 1, else vertical strips; views and columns in equal parts.
-    ``embedding`` (P_m): components of a party's embedding (fusion "logits" needs as many as there are classes).
-    ``tower``: a party's network, ``activation`` at its end ("tanh": embeddings in (-1, 1), a range both sides know;
-    "linear": its range is sent along). ``fusion``: the server's network. ``loss``: "cross_entropy" or "squared" (half
-    the squared distance to the one-hot label). ``train_samples``, ``test_samples``: how many to use (0: all).
-    ``judge``: "test", or "validation": a tenth of the training samples is held out and judged on instead.
-    ``evaluate_every``: rounds between evaluations (0: about 30 a run).
+    Images are cut into 4 quadrants, whole for 1 party, else vertical strips; views and columns go in equal parts.
     """
 
-    parties: int = 4
-    embedding: int = 32
-    tower: str = "mlp"
-    activation: str = "tanh"
-    fusion: str = "concat"
-    loss: str = "cross_entropy"
-    train_samples: int = 0
-    test_samples: int = 0
-    judge: str = "test"
-    evaluate_every: int = 0
-
-    def __post_init__(self):
-        arguments.integer("parties", self.parties, 1)
-        arguments.integer("embedding", self.embedding, 1)
-        arguments.one_of("tower", self.tower, TOWERS)
-        arguments.one_of("activation", self.activation, ("tanh", "linear"))
-        arguments.one_of("fusion", self.fusion, FUSIONS)
-        arguments.one_of("loss", self.loss, LOSSES)
-        arguments.integer("train_samples", self.train_samples, 0)
-        arguments.integer("test_samples", self.test_samples, 0)
-        arguments.one_of("judge", self.judge, ("test", "validation"))
-        arguments.integer("evaluate_every", self.evaluate_every, 0)
+    parties: int = setting(4, "M", "parties that hold the features", minimum=1)
+    embedding: int = setting(32, "P_m", "components of an embedding; fusion logits: as many as classes", minimum=1)
+    tower: str = setting("mlp", "h_m", "a party's network", choices=TOWERS)
+    activation: str = setting(
+        "tanh", None, "at its end; tanh: in (-1, 1), a range both sides know; linear: its range is sent along",
+        choices=("tanh", "linear"),
+    )  # fmt: skip
+    fusion: str = setting("concat", "theta_0", "the server's network", choices=FUSIONS)
+    loss: str = setting("cross_entropy", "F", "squared: half the squared distance to the one-hot label", choices=LOSSES)
+    train_samples: int = setting(0, None, "training samples used", "0: all", minimum=0)
+    test_samples: int = setting(0, None, "test samples used", "0: all", minimum=0)
+    judge: str = setting(
+        "test", None, "on what models are judged; validation: a tenth of the training samples, held out for choosing",
+        choices=("test", "validation"),
+    )  # fmt: skip
+    evaluate_every: int = evaluations(30)
 
 
 def batch_loss(name: str) -> Callable[[Tensor, Tensor], Tensor]:
@@ -166,7 +153,7 @@ class VerticalProblem:
             count, guess = len(self.test_y), torch.cat(predicted, -1)
             metrics = {"accuracy": sum(hits).cpu() / count, "loss": sum(losses).cpu() / count}
             if len(self.classes) == 2:
-                metrics["f1"] = f1(guess, self.test_y.expand_as(guess)).double().cpu()
+                metrics["f1"] = f1(guess, self.test_y.expand_as(guess)).cpu()
             if within:
                 metrics["top5"] = sum(within).cpu() / count
             return metrics
@@ -177,6 +164,17 @@ class VerticalProblem:
 def _first(tree: Tree) -> Tree:
     """The only client's state: [S, 1, ...] to [S, ...]."""
     return {k: _first(v) for k, v in tree.items()} if isinstance(tree, Mapping) else tree[:, 0]
+
+
+def f1(predicted: Tensor, truth: Tensor) -> Tensor:
+    """The harmonic mean of precision and recall of class 1, in [0, 1]: 2 TP / (2 TP + FP + FN); 0 without positives.
+
+    TP, FP, FN: true positives, false positives, false negatives.
+    Shapes: ``predicted``, ``truth`` [..., N], of classes 0 and 1 -> [...] float64.
+    Source: van Rijsbergen, Information Retrieval (1979), chapter 7: 1 - E with equal weights.
+    """
+    hits = (predicted * truth).sum(-1).double()
+    return 2 * hits / (predicted.sum(-1) + truth.sum(-1)).clamp(min=1)  # 2 TP + FP + FN
 
 
 def parts_of(problem: str, x: Tensor, parties: int) -> list[Tensor]:
@@ -201,48 +199,34 @@ def vertical_problem(
 
     Raises: TypeError, ValueError, fedbook.data.DataNotFound.
     """
-    settings = settings or VerticalSettings()
-    if not isinstance(settings, VerticalSettings):
-        raise arguments.wrong(TypeError, "settings", settings, "VerticalSettings")
+    settings = arguments.instance("settings", settings or VerticalSettings(), VerticalSettings)
     arguments.one_of("problem", name, PROBLEMS)
-    loaded = _load(name, settings, root)
-    (x, y), (test_x, test_y) = judged(loaded, settings)
-    if x.dtype == torch.uint8:
-        mean, deviation = pixel_moments(x)
-        x, test_x = (x.to(dtype) - mean) / deviation, (test_x.to(dtype) - mean) / deviation
-    shaped = {}
-    for part, other in zip(
-        *(parts_of(name, v.to(dtype), settings.parties) for v in (x, test_x)), strict=True
-    ):  # equal shapes together, in the order of their first party
-        shaped.setdefault(tuple(part.shape[1:]), []).append((part, other))
+    images = judged(_load(name, settings, root), settings)
+    pair = images.standardised("cpu", dtype) if images.x.dtype == torch.uint8 else (images.x, images.test_x)
+    shaped: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
+    for part, other in zip(*(parts_of(name, v.to(dtype), settings.parties) for v in pair), strict=True):
+        shaped.setdefault(tuple(part.shape[1:]), []).append((part, other))  # in the order of their first party
     words = ["parties"] if len(shaped) == 1 else ["parties " + "x".join(map(str, shape)) for shape in shaped]
-    classes, width = tuple(loaded.classes), settings.embedding
-    if settings.fusion == "logits" and width != len(classes):
-        raise arguments.wrong(ValueError, "embedding", width, f"the {len(classes)} classes with fusion 'logits'")
-    towers = {
-        word: tower(settings.tower, shape, width, settings.activation)
-        for word, shape in zip(words, shaped, strict=True)
-    }
-    for net in towers.values():
-        net.module.to(device)
-    pairs = dict(zip(words, shaped.values(), strict=True))
+    width, classes = settings.embedding, len(images.classes)
+    if settings.fusion == "logits" and width != classes:
+        raise arguments.wrong(ValueError, "embedding", width, f"the {classes} classes with fusion 'logits'")
+    groups = dict(zip(words, shaped.items(), strict=True))
     return VerticalProblem(
-        name=name,
-        settings=settings,
-        parts={word: torch.stack([p for p, _ in pair]).to(device) for word, pair in pairs.items()},
-        y=y.to(device),
-        test_parts={word: torch.stack([p for _, p in pair]).to(device) for word, pair in pairs.items()},
-        test_y=test_y.to(device),
-        classes=classes,
-        towers=towers,
-        fusion=fusion(settings.fusion, [width] * settings.parties, len(classes)),
-    )
+        name=name, settings=settings, y=images.y.to(device), test_y=images.test_y.to(device), classes=images.classes,
+        parts={word: torch.stack([p for p, _ in pairs]).to(device) for word, (_, pairs) in groups.items()},
+        test_parts={word: torch.stack([p for _, p in pairs]).to(device) for word, (_, pairs) in groups.items()},
+        towers={
+            word: tower(settings.tower, shape, width, settings.activation).to(device)
+            for word, (shape, _) in groups.items()
+        },
+        fusion=fusion(settings.fusion, [width] * settings.parties, classes),
+    )  # fmt: skip
 
 
 def _load(name: str, settings: VerticalSettings, root: str | None):
     """The samples; the stand-ins are made in the size that is asked for."""
     if name in ("digits", "mnist", "fashion_mnist", "cifar10"):
-        return data.load(name, dtype=torch.uint8, **({} if name == "digits" else {"root": root}))
+        return data.load(name, dtype=torch.uint8, root=root)
     if name in ("solids", "series"):
         sizes = {"train_samples": settings.train_samples, "test_samples": settings.test_samples}
         sizes = {word: count for word, count in sizes.items() if count}

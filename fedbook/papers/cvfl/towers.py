@@ -20,10 +20,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedbook import arguments
-from fedbook.learning.models import MODELS, Network, Parameters
-from fedbook.papers.cvfl.layers import LSTM, Views
+from fedbook.learning.models import MODELS, Network
 
-ACTIVATIONS = ("tanh", "linear")
 HIDDEN = 128  # units of the fusion of two layers
 
 
@@ -36,12 +34,57 @@ class Tower(Network):
     activation: str
 
     def apply(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """The embeddings of ``x`` under ``parameters``.
-
-        Raises: TypeError, ValueError (``x``), RuntimeError (a parameter that is missing, or one too many).
-        """
-        arguments.tensor("x", x, shape=(None, *self.shape), kind="float", finite=False)
+        """The embeddings of ``x`` under ``parameters``. Raises: RuntimeError (a parameter is missing, or too many)."""
         return functional_call(self.module, dict(parameters), (x,), strict=True)
+
+
+class Views(nn.Module):
+    """The same layers for each view, then the largest value over the views, element by element (view pooling).
+
+    Shapes: [B, v, C, H, W] to what the layers make of [B, C, H, W].
+    Source: Su et al., Multi-view Convolutional Neural Networks (2015).
+    """
+
+    def __init__(self, layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, v, C, H, W] to [B, C', H', W']."""
+        each = self.layers(x.flatten(0, 1))
+        return each.unflatten(0, x.shape[:2]).amax(1)
+
+
+class LSTM(nn.Module):
+    """One layer of long short-term memory, from zeros; its last hidden state is the answer.
+
+    Each gate has its rows of W x_t + U h_{t-1} + b, in the order i, f, g, o; i, f and o through the logistic function,
+    g through tanh. Then c_t = f c_{t-1} + i g and h_t = o tanh(c_t), element by element.
+    Weights start uniform in +-1 / sqrt(width), biases at 0, those of the forget gates at 1, so that long series are
+    remembered from the start.
+    By hand, as PyTorch's own layer has no rule for ``vmap``, and with one bias a gate instead of two that only add up.
+    Shapes: [B, steps, features] to [B, width].
+    Source: Hochreiter and Schmidhuber (1997); forget gates: Gers et al. (2000); their bias: Jozefowicz et al. (2015).
+    """
+
+    def __init__(self, features: int, width: int) -> None:
+        super().__init__()
+        self.inward = nn.Parameter(torch.empty(4 * width, features))
+        self.across = nn.Parameter(torch.empty(4 * width, width))
+        self.bias = nn.Parameter(torch.zeros(4 * width))
+        for weight in (self.inward, self.across):
+            nn.init.uniform_(weight, -1 / math.sqrt(width), 1 / math.sqrt(width))
+        nn.init.ones_(self.bias[width : 2 * width].detach())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, steps, features] to [B, width], each entry between -1 and 1."""
+        driven = x @ self.inward.mT + self.bias  # [B, steps, 4 width], all steps at once
+        h = c = driven.new_zeros(len(x), self.across.shape[1])
+        for now in driven.unbind(1):
+            i, f, g, o = (now + h @ self.across.mT).chunk(4, -1)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
+        return h
 
 
 class Kind(NamedTuple):
@@ -105,20 +148,16 @@ def tower(name: str, shape: Sequence[int], width: int, activation: str = "tanh")
     Raises: TypeError, ValueError (also: a shape the network is not made for, too small an image).
     """
     kind = TOWERS[arguments.one_of("tower", name, TOWERS)]
-    sizes = _sizes("shape", shape, "the sizes of one sample, as (features,) or (C, H, W)")
-    if kind.axes and len(sizes) != len(kind.axes):
-        raise arguments.wrong(ValueError, "shape", sizes, f"({', '.join(kind.axes)}) for {name}")
-    if kind.side > min(sizes[-2:]):
-        raise arguments.wrong(ValueError, "shape", sizes, f"images of at least {kind.side} x {kind.side} for {name}")
-    width = arguments.integer("width", width, 1)
-    arguments.one_of("activation", activation, ACTIVATIONS)
+    if kind.axes and len(shape) != len(kind.axes):
+        raise arguments.wrong(ValueError, "shape", shape, f"({', '.join(kind.axes)}) for {name}")
+    if kind.side > min(shape[-2:]):
+        raise arguments.wrong(ValueError, "shape", shape, f"images of at least {kind.side} x {kind.side} for {name}")
 
     def build() -> nn.Sequential:
-        net = kind.build(sizes, width)
+        net = kind.build(shape, width)
         return nn.Sequential(*net, nn.Tanh()) if activation == "tanh" and name != "lstm" else net
 
-    with torch.random.fork_rng(devices=[]):
-        return Tower(name, build(), build, sizes, width, activation)
+    return Tower.of(name, build, tuple(shape), width, activation)
 
 
 @dataclass(frozen=True)
@@ -154,16 +193,11 @@ class Fusion(Network):
         """The logits of combined embeddings.
 
         Shapes: ``z`` [..., B, input_width] to [..., B, classes]; the leaves of ``theta0`` without leading axes, or with
-        as many as z has (one theta_0 for each z).
-        Raises: TypeError, ValueError (shapes), KeyError (a missing parameter).
+        as many as z has (one theta_0 for each z). Raises: KeyError (a missing parameter).
         """
-        if arguments.tensor("z", z, kind="float", finite=False).ndim < 2 or z.shape[-1] != self.input_width:
-            raise arguments.wrong(ValueError, "z", z, f"[..., B, {self.input_width}]")
         for place, layer in enumerate(self.module):
             if isinstance(layer, nn.Linear):
                 weight, bias = theta0[f"{place}.weight"], theta0[f"{place}.bias"]
-                if weight.ndim not in (2, z.ndim):  # they would be matched with the wrong axes
-                    raise arguments.wrong(ValueError, "theta0", weight, f"a weight with 2 or {z.ndim} axes")
                 z = z @ weight.mT + bias.unsqueeze(-2)
             else:
                 z = layer(z)
@@ -172,19 +206,12 @@ class Fusion(Network):
     def combine(self, views: Sequence[Tensor]) -> Tensor:
         """All parties' embeddings as one: side by side, or their sum, in the order of the parties.
 
-        Shapes: M tensors [..., B, P_m] to [..., B, input_width]. Raises: TypeError, ValueError.
+        Shapes: M tensors [..., B, P_m] to [..., B, input_width].
         """
-        allowed = f"one tensor [..., B, P_m] for each party, P_m {self.widths}"
-        if not isinstance(views, Sequence):
-            raise arguments.wrong(TypeError, "views", views, allowed)
-        found = [tuple(arguments.tensor("views", h, kind="float", finite=False).shape) for h in views]
-        if [shape[-1:] for shape in found] != [(width,) for width in self.widths]:
-            raise arguments.wrong(ValueError, "views", found, allowed)
         return functools.reduce(torch.add, views) if self.sums else torch.cat(list(views), -1)
 
     def columns(self, party: int) -> Tensor:
-        """Where the components of a party stand in z. Shapes: [P_m] integers. Raises: TypeError, ValueError."""
-        party = arguments.integer("party", party, 0, len(self.widths) - 1)
+        """Where the components of a party stand in z. Shapes: [P_m] integers."""
         start = 0 if self.sums else sum(self.widths[:party])
         return torch.arange(start, start + self.widths[party])
 
@@ -193,32 +220,13 @@ class Fusion(Network):
 
         A gradient flows into ``own`` alone; of embeddings side by side the other columns keep every bit.
         Shapes: ``others`` [..., B, input_width], ``own`` [..., B, P_m], ``columns`` [..., P_m] to the shape of
-        ``others``, with the leading axes of ``own``. Raises: ValueError.
+        ``others``, with the leading axes of ``own``.
         """
-        if others.shape[-1] != self.input_width or own.shape[-1] != columns.shape[-1]:
-            shapes = [tuple(x.shape) for x in (others, own, columns)]
-            allowed = f"[..., B, {self.input_width}], [..., B, P_m] and [..., P_m]"
-            raise arguments.wrong(ValueError, "others, own and columns", shapes, allowed)
         others = others.detach()
         if self.sums:
             return others + own
         # not torch.where with a gather: that took three times as long, gradient included
         return others.expand(*own.shape[:-1], -1).scatter(-1, columns.unsqueeze(-2).expand(own.shape), own)
-
-    def permute(self, theta0: Mapping[str, Tensor], order: Sequence[int]) -> Parameters:
-        """``theta0`` for the same parties in another order: the party at place i is the one now at ``order[i]``.
-
-        Raises: TypeError, ValueError (no permutation of the parties).
-        """
-        allowed = f"each of the {len(self.widths)} parties once"
-        order = _sizes("order", order, allowed, 0)
-        if sorted(order) != list(range(len(self.widths))):
-            raise arguments.wrong(ValueError, "order", order, allowed)
-        if self.sums:
-            return dict(theta0)
-        columns = torch.cat([self.columns(m) for m in order])
-        weight = theta0["0.weight"]
-        return {**theta0, "0.weight": weight[..., columns.to(weight.device)]}
 
 
 FUSIONS = {
@@ -229,13 +237,6 @@ FUSIONS = {
     "sum": lambda inward, classes: nn.Sequential(nn.Linear(inward, classes)),
     "logits": lambda inward, classes: nn.Sequential(),
 }
-
-
-def _sizes(name: str, value: Sequence[int], allowed: str, minimum: int = 1) -> tuple[int, ...]:
-    """A sequence of whole numbers, not empty."""
-    if not isinstance(value, Sequence) or not value:
-        raise arguments.wrong(ValueError if isinstance(value, Sequence) else TypeError, name, value, allowed)
-    return tuple(arguments.integer(name, n, minimum) for n in value)
 
 
 def fusion(name: str, widths: Sequence[int], classes: int) -> Fusion:
@@ -249,16 +250,9 @@ def fusion(name: str, widths: Sequence[int], classes: int) -> Fusion:
     Raises: TypeError, ValueError (also: a sum of unequal widths, widths that are not the classes for logits).
     """
     arguments.one_of("fusion", name, FUSIONS)
-    widths = _sizes("widths", widths, "the embedding size of each party")
-    classes = arguments.integer("classes", classes, 2)
     if name in ("sum", "logits") and len(set(widths)) > 1:
         raise arguments.wrong(ValueError, "widths", widths, f"equal ones for {name}")
     if name == "logits" and widths[0] != classes:
         raise arguments.wrong(ValueError, "widths", widths, f"the {classes} classes for logits")
     inward = widths[0] if name in ("sum", "logits") else sum(widths)
-
-    def build() -> nn.Sequential:
-        return FUSIONS[name](inward, classes)
-
-    with torch.random.fork_rng(devices=[]):
-        return Fusion(name, build(), build, widths, classes)
+    return Fusion.of(name, lambda: FUSIONS[name](inward, classes), tuple(widths), classes)

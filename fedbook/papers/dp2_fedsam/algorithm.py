@@ -24,78 +24,63 @@ from fedbook.federation.checkpoint import identity
 from fedbook.federation.cohort import Cohort, Everyone, FixedSize, Poisson, Sampler
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
 from fedbook.federation.local import choose, epochs, local_steps, sgd
-from fedbook.federation.loop import Rounds, Turn, no_setup
+from fedbook.federation.loop import Turn, no_setup
 from fedbook.federation.population import Federation, Rows
-from fedbook.federation.tree import Tree, tree_map
+from fedbook.federation.tree import Tree, for_each, per_row, tree_map
 from fedbook.learning.models import Model, Parameters, cross_entropy, stack
-from fedbook.learning.problems import described
-from fedbook.papers.description import Paper, own_settings
-from fedbook.papers.dp2_fedsam.problem import PersonalProblem, PersonalSettings, personal_problem
+from fedbook.papers.dp2_fedsam.problem import PersonalProblem
 from fedbook.privacy.mechanisms import ClientGaussian, Clip, release_sum, sum_sensitivity
 from fedbook.privacy.release import Release
 from fedbook.randomness import stream
+from fedbook.settings import Settings, setting
 
 
-@dataclass(frozen=True)
-class Config:
-    """Settings of every method; each field with the paper's symbol and its degenerate value.
+class Config(Settings):
+    """Settings of every method.
 
-    ``rounds`` (T). ``client_rate`` (r; 1: everyone). ``sampling``: "poisson" (each client on its own with
-    probability r; guarantee for adding or removing a client) or "fixed" (exactly r N; for replacing one, with
-    sensitivity 2C). ``head_epochs`` (tau_h), ``body_epochs`` (tau_phi): local passes over the data; 0 leaves that
-    part as it is. ``batch_size`` (0: all local data, so that an epoch is an iteration). ``lr_body`` (eta_phi in
-    Algorithm 2), ``lr_head`` (eta_h); ``swap_rates`` exchanges the two (section 5.1 names them the other way round).
-    ``lr_decay`` (a factor each round; 1: constant). ``momentum`` (0: none; the velocity is fresh in every phase).
-    ``sam_radius`` (q; 0: CENTAUR). ``clip_norm`` (C; infinite: no clipping). ``noise_multiplier`` (sigma: noise on
-    the sum / C). ``epsilon``: the budget; with ``noise_multiplier`` 0 the smallest sigma that keeps it is taken, else
-    the run ends before it would cost more; 0: no budget. ``delta`` (0: 1/N). ``accountant``: where sigma comes from,
-    "sound" or "paper" (Theorem 2; such a run is not cut short); what a run reports is always the sound figure.
-    ``noise_by``: "server" (one draw on the sum) or "clients" (everyone adds a share of variance sigma^2 C^2 / (r N);
-    needs sampling "fixed" and clients that do not collude). ``expected_cohort``: the constant divisor (0: r N).
-    ``fine_tune_epochs`` (methods "-ft") at ``lr_fine_tune`` (0: ``lr_body``); ``head_refresh``: epochs of head training
-    before the models are judged (0: as they are).
+    Privacy: ``epsilon`` is the budget. With ``noise_multiplier`` 0 the smallest sigma that keeps it is taken, else the
+    run ends before it would cost more. What a run reports is always the sound figure.
     """
 
-    rounds: int = 200
-    client_rate: float = 0.05
-    sampling: str = "poisson"
-    head_epochs: int = 2
-    body_epochs: int = 2
-    batch_size: int = 10
-    lr_body: float = 0.1
-    lr_head: float = 0.005
-    swap_rates: bool = False
-    lr_decay: float = 0.99
-    momentum: float = 0.7
-    sam_radius: float = 0.1
-    clip_norm: float = 0.1
-    noise_multiplier: float = 0.0
-    epsilon: float = 0.0
-    delta: float = 0.0
-    accountant: str = "sound"
-    noise_by: str = "server"
-    expected_cohort: float = 0.0
-    fine_tune_epochs: int = 2
-    lr_fine_tune: float = 0.0
-    head_refresh: int = 0
+    rounds: int = setting(200, "T", "rounds of the federation", minimum=0)
+    client_rate: float = setting(0.05, "r", "share of the clients drawn in a round", "1: everyone",
+                                 maximum=1.0, above=0.0)  # fmt: skip
+    sampling: str = setting(
+        "poisson", None,
+        "each client with probability r (hides who is added or removed), or exactly r N (hides who is replaced, with "
+        "sensitivity 2C)",
+        choices=("poisson", "fixed"),
+    )  # fmt: skip
+    head_epochs: int = setting(2, "tau_h", "passes over the data for the head", "0: it stays", minimum=0)
+    body_epochs: int = setting(2, "tau_phi", "passes over the data for the body", "0: it stays", minimum=0)
+    batch_size: int = setting(10, "B", "samples of a local step", "0: all, an epoch is one step", minimum=0)
+    lr_body: float = setting(0.1, "eta_phi", "step size of the body, as in Algorithm 2", minimum=0.0)
+    lr_head: float = setting(0.005, "eta_h", "step size of the head", minimum=0.0)
+    swap_rates: bool = setting(False, None, "whether the two are exchanged: section 5.1 names them the other way round")
+    lr_decay: float = setting(0.99, None, "factor on both in each round", "1: constant", maximum=1.0, above=0.0)
+    momentum: float = setting(0.7, None, "of the local steps, fresh in every phase", "0: none", minimum=0.0, below=1.0)
+    sam_radius: float = setting(0.1, "q", "how far SAM looks", "0: CENTAUR", minimum=0.0)
+    clip_norm: float = setting(0.1, "C", "longer changes are clipped to it", "inf: no clip",
+                               above=0.0, infinite=True)  # fmt: skip
+    noise_multiplier: float = setting(0.0, "sigma", "noise on the sum / C", "0: from epsilon", minimum=0.0)
+    epsilon: float = setting(0.0, "epsilon", "the budget of the run", "0: none", minimum=0.0, maximum=100.0)
+    delta: float = setting(0.0, "delta", "at which privacy is counted", "0: 1/N", minimum=0.0, below=1.0)
+    accountant: str = setting("sound", None, "where sigma comes from; paper: Theorem 2, such a run is not cut short",
+                              choices=("sound", "paper"))  # fmt: skip
+    noise_by: str = setting(
+        "server", None,
+        "one draw on the sum, or of everyone a share of variance sigma^2 C^2 / (r N), which needs sampling fixed and "
+        "clients that do not collude",
+        choices=("server", "clients"),
+    )  # fmt: skip
+    expected_cohort: float = setting(0.0, None, "the constant divisor of the sum", "0: r N", minimum=0.0)
+    fine_tune_epochs: int = setting(2, None, "epochs of the methods -ft", minimum=0)
+    lr_fine_tune: float = setting(0.0, None, "their step size", "0: lr_body", minimum=0.0)
+    head_refresh: int = setting(0, None, "epochs of head training before models are judged", "0: as they are",
+                                minimum=0)  # fmt: skip
 
-    def __post_init__(self):
-        for name in ("rounds", "head_epochs", "body_epochs", "batch_size", "fine_tune_epochs", "head_refresh"):
-            arguments.integer(name, getattr(self, name), 0)
-        for name in ("lr_body", "lr_head"):
-            arguments.real(name, getattr(self, name), 0.0)
-        for name in ("sam_radius", "noise_multiplier", "expected_cohort", "lr_fine_tune"):
-            arguments.real(name, getattr(self, name), 0.0)
-        arguments.real("client_rate", self.client_rate, maximum=1.0, above=0.0)
-        arguments.real("lr_decay", self.lr_decay, maximum=1.0, above=0.0)
-        arguments.real("momentum", self.momentum, 0.0, below=1.0)
-        arguments.real("clip_norm", self.clip_norm, above=0.0, infinite=True)
-        arguments.real("epsilon", self.epsilon, 0.0, 100.0)
-        arguments.real("delta", self.delta, 0.0, below=1.0)
-        arguments.flag("swap_rates", self.swap_rates)
-        arguments.one_of("sampling", self.sampling, ("poisson", "fixed"))
-        arguments.one_of("accountant", self.accountant, ("sound", "paper"))
-        arguments.one_of("noise_by", self.noise_by, ("server", "clients"))
+    def cross_check(self) -> None:
+        """Noise needs a clip, and its shares a cohort of known size. Raises: ValueError."""
         if self.noise_by == "clients" and self.sampling == "poisson":
             allowed = "server with sampling 'poisson': the shares of a small cohort add up to too little noise"
             raise arguments.wrong(ValueError, "noise_by", self.noise_by, allowed)
@@ -143,17 +128,21 @@ class Config:
             raise arguments.wrong(ValueError, "clip_norm", clip_norm, "a finite bound with a budget epsilon")
         if self.accountant == "paper":
             return replace(self, noise_multiplier=paper_sigma(self.epsilon, delta, self.client_rate, self.rounds).sigma)
-        word = self.sampler(num_clients).word
-        word = "none" if word == "fixed" and heads else word
+        self.sampler(num_clients)  # a cohort that is no whole number is refused here
+        word = "none" if self.counted == "fixed" and heads else self.counted
         sigma = calibrate_sampled(self.epsilon, delta, self.client_rate, self.rounds, sampler=word)
         return replace(self, noise_multiplier=sigma * sum_sensitivity(1.0, self.adjacency))
+
+    @property
+    def counted(self) -> str:
+        """The sampler as accountants know it: poisson, fixed or none."""
+        return "none" if self.client_rate == 1 else self.sampling
 
     @property
     def adjacency(self) -> str:
         """The neighbours that are hidden. A cohort of fixed size hides who is replaced, not who is missing; and where
         clients add the noise, a missing one takes its share along."""
-        fixed = self.sampling == "fixed" and self.client_rate < 1
-        return "replace_one" if fixed or self.noise_by == "clients" else "add_remove"
+        return "replace_one" if self.counted == "fixed" or self.noise_by == "clients" else "add_remove"
 
 
 @dataclass(frozen=True)
@@ -218,16 +207,14 @@ class DP2FedSAM:
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """phi^0 [S, ...] at the server; every client starts from its seed's one random head [S, N, ...]."""
-        self.sampler = self.config.sampler(federation.num_clients)
-        self.divisor = self.config.divisor(federation.num_clients)
-        self.shares = self.config.client_rate * federation.num_clients  # clients that add up to the whole noise
+        self.config.sampler(federation.num_clients)  # a cohort that is no whole number is refused here
         like = next(x for x in federation.groups["all"].samples.values() if x.dtype.is_floating_point)
         theta = stack([self.model.init(stream(s, "init"), like.dtype) for s in turn.seeds])
         theta = tree_map(lambda x: x.to(like.device), theta)
         body, head = self.model.split(theta)
         shared = {"model": theta, "body": body, "nothing": {}}[self.method.shared]
         personal = {"model": {}, "body": head, "nothing": theta}[self.method.shared]
-        own = tree_map(lambda x: x[:, None].repeat(1, federation.num_clients, *[1] * (x.ndim - 1)), personal)
+        own = for_each(personal, federation.num_clients)
         self._declare(turn)
         return {"shared": shared}, ({"all": {"own": own}} if own else {})
 
@@ -246,20 +233,22 @@ class DP2FedSAM:
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
         """Algorithm 2 (Algorithm 1 where the whole model is shared)."""
         c, shared = self.config, server["shared"]
-        cohort = turn.cohort(self.sampler)  # line 2: S^t
+        cohort = turn.cohort(c.sampler(turn.num_clients))  # line 2: S^t
         if self.method.silent:
             yield Exchange(cohort, work=self.train_alone)
             return server
         if self.bounded:  # before anything leaves: a spent budget ends the run here
             turn.release(self.what_is_released(), self.whose(cohort))
+        chain = {"change": Chain(self.transforms(turn.num_clients))}
         total = yield Exchange(
-            cohort, down={"shared": shared}, work=self.train, chain={"change": Chain(self.transforms())},
+            cohort, down={"shared": shared}, work=self.train, chain=chain,
             reveal="sum", like={"change": tree_map(lambda x: x[0], shared)},
         )  # lines 3-18  # fmt: skip
         change = total["change"]
         if self.bounded and c.noise_by == "server" and c.noise_multiplier:  # line 18, once for the sum
             change = self.noised(change, turn)
-        return server | {"shared": tree_map(lambda old, x: old + x / self.divisor, shared, change)}  # line 20
+        divisor = c.divisor(turn.num_clients)
+        return server | {"shared": tree_map(lambda old, x: old + x / divisor, shared, change)}  # line 20
 
     @property
     def bounded(self) -> bool:
@@ -277,14 +266,15 @@ class DP2FedSAM:
         ]  # fmt: skip
         return stack(sums)
 
-    def transforms(self) -> tuple[Clip | ClientGaussian, ...]:
+    def transforms(self, num_clients: int) -> tuple[Clip | ClientGaussian, ...]:
         """What a client's change passes before it leaves: one clip over all tensors together, perhaps its noise."""
         c = self.config
         if not self.bounded:
             return ()
         if c.noise_by == "server":
             return (Clip(c.clip_norm),)
-        return Clip(c.clip_norm), ClientGaussian(c.noise_multiplier * c.clip_norm / math.sqrt(self.shares))
+        shares = c.client_rate * num_clients  # that add up to the whole noise
+        return Clip(c.clip_norm), ClientGaussian(c.noise_multiplier * c.clip_norm / math.sqrt(shares))
 
     def whose(self, cohort: Cohort) -> Cohort | None:
         """Whose data a release counts for: everybody's with amplification (None), or the cohort's without.
@@ -293,7 +283,7 @@ class DP2FedSAM:
         was drawn: the argument that makes rounds independent (chapter 4, step 4) then fails. For Poisson cohorts
         everybody is drawn by himself and it holds.
         """
-        return cohort if self.sampler.word == "fixed" and self.method.shared == "body" else None
+        return cohort if self.config.counted == "fixed" and self.method.shared == "body" else None
 
     def what_is_released(self) -> Release:
         """One round's release, as the accountant must see it."""
@@ -304,7 +294,7 @@ class DP2FedSAM:
             adjacency=c.adjacency, noise_multiplier=c.noise_multiplier * c.clip_norm / sensitivity,
             sensitivity=sensitivity, trust="secure_aggregation" if c.noise_by == "server" else "distributed_noise",
             released_by="server" if c.noise_by == "server" else "client",
-            sampler=self.sampler.word, rate=None if self.sampler.word == "none" else c.client_rate,
+            sampler=c.counted, rate=None if c.counted == "none" else c.client_rate,
         )  # fmt: skip
 
     def train(self, local: Local) -> Reply:
@@ -318,7 +308,7 @@ class DP2FedSAM:
         norm = torch.stack([x.flatten(1).double().square().sum(1) for x in change.values()]).sum(0).sqrt()
         if self.bounded:  # a client that diverged sends zeros: it must not stop the run, and the sum stays bounded
             sound = norm.isfinite()
-            change = tree_map(lambda x: torch.where(sound.view(-1, *[1] * (x.ndim - 1)), x, 0.0), change)
+            change = tree_map(lambda x: torch.where(per_row(sound, x), x, 0.0), change)
         trace |= {"update_norm": norm, "update_norm_squared": norm.square()}
         return Reply(upload={"change": change}, state={"own": own} if own else None, trace=trace)
 
@@ -438,62 +428,3 @@ class DP2FedSAM:
 def _no_loss(theta: Parameters) -> Tensor:
     first = next(iter(theta.values()))
     return first.new_full((len(first),), math.nan)
-
-
-def problem_of(problem: str, settings: Mapping[str, Any], seeds: Sequence[int], device: str) -> PersonalProblem:
-    """The images and splits that the settings name (those of PersonalSettings; others are ignored)."""
-    return personal_problem(problem, own_settings(PersonalSettings, settings), seeds, device)
-
-
-def build(
-    method: str, problem: str, settings: Mapping[str, Any], seeds: Sequence[int], device: str, **options: Any
-) -> Rounds:
-    """The run that the settings name (fields of Config and of PersonalSettings)."""
-    config = own_settings(Config, settings)
-    clients = settings["clients"]
-    private = METHODS[method].private
-    if private:
-        config = config.with_noise(clients, heads=METHODS[method].shared == "body")
-    images = problem_of(problem, settings, seeds, device)
-    algorithm = DP2FedSAM(config, images.model, method)
-    if METHODS[method].shared == "nothing":  # a checkpoint holds every client's model: not after each round
-        options.setdefault("save_every", max(1, config.rounds // 5))
-    return Rounds(
-        algorithm, images.federation(), config.rounds, seeds=seeds, evaluate=algorithm.evaluation(images, seeds),
-        every=settings["evaluate_every"] or max(1, config.rounds // 5), delta=config.delta_for(clients),
-        budget=config.epsilon if private and config.epsilon and config.accountant == "sound" else None, **options,
-    )  # fmt: skip
-
-
-PAPER = Paper(
-    name="dp2_fedsam",
-    title="DP2-FedSAM: personal heads and flat minima under client-level privacy (chapter 4)",
-    methods={word: method.words for word, method in METHODS.items()},
-    problems=described("mnist", "fashion_mnist", "digits", "cifar10", "femnist"),
-    profiles={
-        "quick": {
-            "rounds": 10, "clients": 100, "client_rate": 0.5, "batch_size": 20, "train_samples": 6000, "epsilon": 2.0,
-            "model": "mlp16", "lr_head": 0.1, "clip_norm": 0.5, "momentum": 0.0, "head_epochs": 1, "body_epochs": 1,
-            "lr_decay": 1.0,
-        },
-        "standard": {
-            "rounds": 40, "clients": 1000, "client_rate": 0.2, "batch_size": 20, "epsilon": 2.0, "model": "mlp16",
-            "lr_head": 0.2, "clip_norm": 0.5, "momentum": 0.0, "lr_decay": 1.0, "fine_tune_epochs": 10,
-            "lr_fine_tune": 0.05,
-        },
-        "paper": {"clients": 1000, "classes_per_client": 2, "epsilon": 1.0, "model": "cnn_dp2fedsam"},
-    },
-    settings=(Config, PersonalSettings),
-    fits={
-        "femnist": {
-            "train_samples": 0, "partition": "natural", "clients": 500, "model": "resnet18_imagenet", "momentum": 0.3,
-            "clip_norm": 0.2, "sam_radius": 0.5,
-        },
-        "digits": {
-            "train_samples": 0, "clients": 100, "client_rate": 0.5, "own_share": 0.25, "batch_size": 0, "lr_body": 0.3,
-            "lr_head": 0.3, "head_epochs": 5, "body_epochs": 5, "lr_decay": 1.0, "momentum": 0.0, "clip_norm": 0.5,
-            "model": "mlp16", "delta": 1e-3,
-        },
-    },
-    build=build,
-)  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -14,27 +13,25 @@ from fedbook import arguments, data
 from fedbook.federation.population import Federation, Rows
 from fedbook.federation.tree import Tree
 from fedbook.learning.models import Model, model
-from fedbook.learning.problems import OPTIONS, ImageSettings, pixel_moments, subset
-from fedbook.partition import Partition, by_name, split_clients
+from fedbook.learning.problems import OPTIONS, Images, ImageSettings, brightest, evaluations, subset
+from fedbook.partition import Partition, split_clients
+from fedbook.settings import setting
 
 
-@dataclass(frozen=True)
 class PersonalSettings(ImageSettings):
-    """As :class:`ImageSettings`, but training and test images are pooled and every client keeps some to itself.
+    """How images, training and test ones pooled, are split; every client keeps some to itself to be judged on."""
 
-    ``own_share``: the part of a client's images that it is judged on (the paper's 10 %). ``train_samples``:
-    images used in all (0: all); ``test_samples`` is not used. ``judge="validation"``: a second part of that
-    size is judged on instead and the first one is not touched. ``partition`` may also be "natural": ``clients``
-    of the writers, drawn at random (femnist).
-    """
-
-    partitions: ClassVar[tuple[str, ...]] = (*OPTIONS, "natural")
-
-    own_share: float = 0.1
-
-    def __post_init__(self):
-        super().__post_init__()
-        arguments.real("own_share", self.own_share, above=0.0, below=0.5)
+    partition: str = setting("classes", None, "how clients differ; natural: some of femnist's writers, drawn at random",
+                             choices=(*OPTIONS, "natural"))  # fmt: skip
+    train_samples: int = setting(0, None, "images used in all, drawn at random", "0: all", minimum=0)
+    test_samples: int = setting(0, None, "not used: every client is judged on its own", minimum=0)
+    judge: str = setting(
+        "test", None, "validation: a second part of own_share is judged on, the first one is not touched",
+        choices=("test", "validation"),
+    )  # fmt: skip
+    evaluate_every: int = evaluations(5)
+    own_share: float = setting(0.1, None, "part of a client's images that it is judged on (the paper's 10 %)",
+                               above=0.0, below=0.5)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -77,16 +74,13 @@ class PersonalProblem:
 
         def evaluate(server: Mapping[str, Tree], clients: Mapping[str, Tree]) -> dict[str, Tensor]:
             scores = [
-                self._score(lambda *rest, s=s: logits(server, clients, s, *rest), s, chunk, models) for s in self._slots
+                self._score(lambda *rest, s=s: logits(server, clients, s, *rest), s, chunk, models)
+                for s in range(len(self.own))
             ]
-            accuracy, loss = (torch.stack([pair[i] for pair in scores]).cpu() for i in (0, 1))
+            accuracy, loss = (torch.stack(values).cpu() for values in zip(*scores, strict=True))
             return {"accuracy": accuracy, "loss": loss}
 
         return evaluate
-
-    @property
-    def _slots(self) -> range:
-        return range(len(self.own))
 
     def _score(
         self, logits: Callable[[Tensor, Tensor], Tensor], slot: int, chunk: int, models: int | None
@@ -122,30 +116,25 @@ def personal_problem(
     Pixels are shifted and scaled by the mean and deviation of all of them, two numbers that count as known.
     Raises: TypeError, ValueError (a client with too few images for its parts), fedbook.data.DataNotFound.
     """
-    settings = PersonalSettings() if settings is None else settings
-    if not isinstance(settings, PersonalSettings):
-        raise arguments.wrong(TypeError, "settings", settings, "PersonalSettings")
-    images = data.load(name, dtype=torch.uint8, **({} if name == "digits" else {"root": root}))
-    x, y = torch.cat([images.train_x, images.test_x]), torch.cat([images.train_y, images.test_y])
+    settings = arguments.instance("settings", settings or PersonalSettings(), PersonalSettings)
+    loaded, options = data.load(name, dtype=torch.uint8, root=root), {}
+    x, y = torch.cat([loaded.train_x, loaded.test_x]), torch.cat([loaded.train_y, loaded.test_y])
     if settings.partition == "natural":
-        if images.train_writer is None or settings.train_samples:
-            given = "images without writers" if images.train_writer is None else f"{settings.train_samples} images"
+        if loaded.train_writer is None or settings.train_samples:
+            given = "images without writers" if loaded.train_writer is None else f"{settings.train_samples} images"
             raise ValueError(f"partition: got 'natural' with {given}; allowed is femnist with train_samples 0")
-        options = {"groups": torch.cat([images.train_writer, images.test_writer])}
-    else:
-        x, y = subset(x, y, settings.train_samples, "train")
-        options = {key: getattr(settings, key) for key in OPTIONS[settings.partition]}
-    mean, deviation = pixel_moments(x)
+        options = {"groups": torch.cat([loaded.train_writer, loaded.test_writer])}
+    x, y = subset(x, y, settings.train_samples, "train")
+    images = Images(settings, x, y, x[:0], y[:0], tuple(loaded.classes), brightest(name))
+    share = settings.own_share
     train, own = [], []
-    for seed in seeds:
-        whole = by_name(settings.partition, y, settings.clients, seed, **options)
-        share = settings.own_share
+    for seed, whole in zip(seeds, images.split(seeds, **options), strict=True):
         kept, judged = split_clients(whole, (1 - share, share), seed)
         if settings.judge == "validation":
             kept, judged = split_clients(kept, ((1 - 2 * share) / (1 - share), share / (1 - share)), seed)
         train.append(kept)
         own.append(judged)
-    net = model(settings.model, tuple(x.shape[1:]), len(images.classes))
-    net.module.to(device)
-    x = ((x.to(dtype) - mean) / deviation).to(device)
-    return PersonalProblem(name, settings, x, y.to(device), tuple(images.classes), tuple(train), tuple(own), net)
+    return PersonalProblem(
+        name=name, settings=settings, x=images.standardised(device, dtype)[0], y=y.to(device), classes=images.classes,
+        train=tuple(train), own=tuple(own), model=model(settings.model, images.shape, len(images.classes)).to(device),
+    )  # fmt: skip

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.func import grad, grad_and_value, jvp, vmap
 
 from fedbook import arguments
-from fedbook.federation.tree import Tree, flatten, tree_map, unflatten
+from fedbook.federation.tree import Tree, first_leaf, flatten, tree_map, unflatten
 from fedbook.randomness import normal
 
 Loss = Callable[[Tree], Tensor]
@@ -63,10 +63,9 @@ def gaussian_rise(
     is what is left, so a quadratic with Hessian A gives std^2/2 times the mean of z^T A z, expectation
     std^2/2 tr A. In all 2 * draws evaluations of the loss, ``chunk`` draws at a time (memory: 2 * chunk
     models and their activations; the result does not depend on it).
-    Raises: TypeError, ValueError. Source: DP2-FedSAM, the noise of one aggregation, std = sigma C / (r N).
+    Source: DP2-FedSAM, the noise of one aggregation, std = sigma C / (r N).
     """
-    std = arguments.real("std", std, 0.0)
-    here = _value(loss, parameters)
+    here = loss(parameters)
 
     def rise(noise: Tree) -> Tensor:
         up, down = (loss(_moved(parameters, noise, sign * std)) for sign in (1, -1))
@@ -83,11 +82,8 @@ def worst_case_rise(loss: Loss, parameters: Tree, radius: float, steps: int = 20
     that rises is taken and the next one doubled, one that does not is undone and the next one quartered: on a
     convex loss, whose maximum lies on the sphere, it becomes a power iteration. It is ascent, no proof that nothing
     is higher; where the gradient is exactly zero it stays (move along an eigenvector instead).
-    ``steps`` + 1 gradients. Raises: TypeError, ValueError. Source: DP2-FedSAM, equations (2), (3).
+    ``steps`` + 1 gradients. Source: DP2-FedSAM, equations (2), (3).
     """
-    radius = arguments.real("radius", radius, 0.0)
-    steps = arguments.integer("steps", steps, 1)
-    _value(loss, parameters)
     at, theta = _as_vector(loss, parameters)
     slope, here = grad_and_value(at)(theta)
     rise, best, size = torch.zeros_like(here), torch.zeros_like(theta), torch.ones_like(here)
@@ -102,24 +98,12 @@ def worst_case_rise(loss: Loss, parameters: Tree, radius: float, steps: int = 20
 
 
 @torch.no_grad()
-def hessian_product(loss: Loss, parameters: Tree, vector: Tree) -> Tree:
-    """The Hessian times ``vector``, forward over reverse: about the work of two gradients, no matrix.
-
-    Shapes: ``vector`` and the result like ``parameters``. Raises: TypeError, ValueError (shapes that differ).
-    """
-    _value(loss, parameters)
-    _same_form("vector", vector, parameters, ((),))
-    return jvp(grad(loss), (parameters,), (vector,))[1]
-
-
-@torch.no_grad()
 def hessian_trace(loss: Loss, parameters: Tree, draws: int, rng: np.random.Generator, chunk: int = 32) -> Estimate:
     """The trace of the Hessian by Hutchinson's estimator with random signs v, mean of v^T H v, with its standard error.
 
     Exact for a diagonal Hessian; else the variance of one draw is twice the sum of squares off the diagonal.
-    ``chunk`` draws at a time (memory). Raises: TypeError, ValueError. Source: Hutchinson 1989.
+    ``chunk`` draws at a time (memory). Source: Hutchinson 1989.
     """
-    _value(loss, parameters)
 
     def quadratic_form(v: Tree) -> Tensor:
         product = jvp(grad(loss), (parameters,), (v,))[1]
@@ -138,10 +122,8 @@ def top_eigenvalues(
     grow with ``steps`` towards the eigenvalues; ``residuals`` tell how far that is done, with as many steps as
     parameters it is. Needs ``steps`` + ``count`` Hessian products and the memory of ``steps`` parameter sets.
     Of an eigenvalue with several eigenvectors usually one is found, unless there are fewer different eigenvalues
-    than steps. Raises: TypeError, ValueError (count above steps or the number of parameters).
+    than steps. Raises: ValueError (count above steps or the number of parameters).
     """
-    count, steps = arguments.integer("count", count, 1), arguments.integer("steps", steps, 1)
-    _value(loss, parameters)
     at, theta = _as_vector(loss, parameters)
     steps = min(steps, theta.numel())
     arguments.integer("count", count, 1, steps)
@@ -174,12 +156,10 @@ def random_directions(parameters: Tree, rng: np.random.Generator, count: int = 2
     """``count`` random directions, of norm 1 and orthogonal to each other over all tensors together.
 
     Steps along them are distances, comparable with a SAM radius or the norm of noise.
-    Shapes: like ``parameters`` with a leading axis [count, ...]. Raises: TypeError, ValueError.
+    Shapes: like ``parameters`` with a leading axis [count, ...].
     """
-    flat = _leaves("parameters", parameters)
-    like = next(iter(flat.values()))
-    size = sum(x.numel() for x in flat.values())
-    count = arguments.integer("count", count, 1, size)
+    flat = flatten(parameters)
+    like, size = next(iter(flat.values())), sum(x.numel() for x in flat.values())
     return _as_tree(torch.linalg.qr(normal((size, count), rng, like)).Q.T, parameters)
 
 
@@ -190,15 +170,9 @@ def loss_surface(loss: Loss, parameters: Tree, directions: Tree, offsets: Tensor
     Entry [i, j] is at parameters + offsets[i] * directions[0] + offsets[j] * directions[1]; with directions of
     norm 1 (:func:`random_directions`, the vectors of :func:`top_eigenvalues`) the axes are distances.
     Shapes: ``directions`` like ``parameters`` with a leading axis [1 or 2, ...]; ``offsets`` [n]; result [n] or
-    [n, n]. ``chunk`` points at a time (memory). Raises: TypeError, ValueError.
+    [n, n]. ``chunk`` points at a time (memory).
     """
-    chunk = arguments.integer("chunk", chunk, 1)
-    arguments.tensor("offsets", offsets, ndim=1, kind="float")
-    if len(offsets) == 0:
-        raise arguments.wrong(ValueError, "offsets", offsets, "at least one number")
-    _value(loss, parameters)
-    (count,) = _same_form("directions", directions, parameters, ((1,), (2,)))
-    axes = [offsets.to(next(iter(flatten(parameters).values())))] * count
+    axes = [offsets.to(first_leaf(parameters))] * len(first_leaf(directions))
     grid = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1)  # [n, n, 2] or [n, 1]
 
     def at(point: Tensor) -> Tensor:
@@ -211,7 +185,6 @@ def _over_draws(
     function: Callable[[Tree], Tensor], draw: Callable, parameters: Tree, draws: int, rng: Any, chunk: int
 ) -> Estimate:
     """The mean of ``function`` over random trees; drawn one after another, so that the chunk changes nothing."""
-    draws, chunk = arguments.integer("draws", draws, 2), arguments.integer("chunk", chunk, 1)
     flat, values = flatten(parameters), []
     for start in range(0, draws, chunk):
         rows = [
@@ -225,8 +198,6 @@ def _over_draws(
 
 
 def _signs(shape: tuple[int, ...], rng: np.random.Generator, like: Tensor) -> Tensor:
-    if not isinstance(rng, np.random.Generator):
-        raise arguments.wrong(TypeError, "rng", rng, "a NumPy generator (stream(...) makes one)")
     return torch.from_numpy(2.0 * rng.integers(0, 2, shape) - 1).to(device=like.device, dtype=like.dtype)
 
 
@@ -260,32 +231,3 @@ def _as_tree(vector: Tensor, parameters: Tree) -> Tree:
     pieces = vector.split([x.numel() for x in flat.values()], -1)
     pairs = zip(flat.items(), pieces, strict=True)
     return unflatten({name: piece.reshape(*vector.shape[:-1], *x.shape) for (name, x), piece in pairs}, parameters)
-
-
-def _same_form(word: str, tree: Tree, parameters: Tree, leads: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
-    """Which of ``leads`` the leaves of ``tree`` have as axes before those of the parameters."""
-    given = {name: tuple(x.shape) for name, x in _leaves(word, tree).items()}
-    shapes = {name: tuple(x.shape) for name, x in flatten(parameters).items()}
-    for lead in leads:
-        if given == {name: (*lead, *shape) for name, shape in shapes.items()}:
-            return lead
-    before = " or ".join(f"{lead}" for lead in leads if lead)
-    allowed = f"those of the parameters {shapes}" + (f" after {before}" if before else "")
-    raise ValueError(f"{word}: got the shapes {given}; allowed are {allowed}")
-
-
-def _leaves(word: str, tree: Tree) -> dict[str, Tensor]:
-    flat = flatten(tree)
-    for name, leaf in flat.items():
-        arguments.tensor(f"{word} {name!r}" if name else word, leaf, kind="float", finite=False)
-    if len({(x.dtype, x.device) for x in flat.values()}) != 1 or not any(x.numel() for x in flat.values()):
-        raise arguments.wrong(ValueError, word, tree, "at least one number, all of one dtype and on one device")
-    return flat
-
-
-def _value(loss: Loss, parameters: Tree) -> Tensor:
-    """The loss at the parameters, both checked."""
-    _leaves("parameters", parameters)
-    if not callable(loss):
-        raise arguments.wrong(TypeError, "loss", loss, "a function from parameters to a scalar tensor")
-    return arguments.tensor("loss(parameters)", loss(parameters), ndim=0, kind="float", finite=False)

@@ -9,8 +9,6 @@ own n_k samples and sends theta_k back; the server sets theta to the mean of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,51 +19,32 @@ from fedbook.federation.checkpoint import identity
 from fedbook.federation.cohort import Everyone, FixedSize, Poisson, Sampler
 from fedbook.federation.exchange import Exchange, Local, Reply, Round, weighted_mean
 from fedbook.federation.local import epochs, local_steps, sgd
-from fedbook.federation.loop import Rounds, Turn, no_setup
+from fedbook.federation.loop import Turn, no_setup
 from fedbook.federation.population import Federation
-from fedbook.federation.tree import Tree, tree_map
+from fedbook.federation.tree import Tree, for_each, per_row, tree_map
 from fedbook.learning.models import Model, cross_entropy, stack
-from fedbook.learning.problems import ImageSettings, described, image_problem
-from fedbook.papers.description import Paper, own_settings
 from fedbook.randomness import stream
+from fedbook.settings import Settings, setting
 
 
-@dataclass(frozen=True)
-class Config:
-    """Settings of FedAvg; each field with the paper's symbol and its degenerate value.
+class Config(Settings):
+    """Settings of FedAvg."""
 
-    ``rounds`` (T). ``clients_per_round`` (m = C K; 0: everyone). ``sampling``: "fixed" or "poisson" (each
-    client with probability m/K). ``local_epochs`` (E; 1 with batch_size 0 is FedSGD, one centralised
-    gradient step a round). ``batch_size`` (B; 0: all local data, the paper's infinity). ``lr`` (eta);
-    ``lr_decay`` multiplies it each round (1: constant). ``momentum``, ``weight_decay`` (0: plain SGD; the
-    velocity is fresh every round). ``weighting``: "size" (n_k, the paper's) or "uniform". ``reveal``: "each"
-    or "sum" (secure aggregation: the server sees sums only; the result is the same).
-    """
-
-    rounds: int = 100
-    clients_per_round: int = 0
-    sampling: str = "fixed"
-    local_epochs: int = 1
-    batch_size: int = 10
-    lr: float = 0.1
-    lr_decay: float = 1.0
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    weighting: str = "size"
-    reveal: str = "each"
-
-    def __post_init__(self):
-        arguments.integer("rounds", self.rounds, 0)
-        arguments.integer("clients_per_round", self.clients_per_round, 0)
-        arguments.one_of("sampling", self.sampling, ("fixed", "poisson"))
-        arguments.integer("local_epochs", self.local_epochs, 1)
-        arguments.integer("batch_size", self.batch_size, 0)
-        arguments.real("lr", self.lr, above=0.0)
-        arguments.real("lr_decay", self.lr_decay, maximum=1.0, above=0.0)
-        arguments.real("momentum", self.momentum, 0.0, below=1.0)
-        arguments.real("weight_decay", self.weight_decay, 0.0)
-        arguments.one_of("weighting", self.weighting, ("size", "uniform"))
-        arguments.one_of("reveal", self.reveal, ("each", "sum"))
+    rounds: int = setting(100, "T", "rounds of the federation", minimum=0)
+    clients_per_round: int = setting(0, "m = C K", "clients drawn in a round", "0: everyone", minimum=0)
+    sampling: str = setting(
+        "fixed", None, "exactly m clients, or each with probability m/K", choices=("fixed", "poisson")
+    )
+    local_epochs: int = setting(1, "E", "local passes over the data", "1 with batch_size 0: FedSGD", minimum=1)
+    batch_size: int = setting(10, "B", "samples of a local step", "0: all, the paper's infinity", minimum=0)
+    lr: float = setting(0.1, "eta", "step size", above=0.0)
+    lr_decay: float = setting(1.0, None, "factor on lr in each round", "1: constant", maximum=1.0, above=0.0)
+    momentum: float = setting(0.0, None, "of the local steps, fresh in every round", "0: none", minimum=0.0, below=1.0)
+    weight_decay: float = setting(0.0, None, "of the local steps", "0: none", minimum=0.0)
+    weighting: str = setting("size", None, "clients weigh n_k, as in the paper, or all the same",
+                             choices=("size", "uniform"))  # fmt: skip
+    reveal: str = setting("each", None, "what the server sees; sum: sums only (secure aggregation), the same result",
+                          choices=("each", "sum"))  # fmt: skip
 
     def sampler(self, num_clients: int) -> Sampler:
         """The sampler that these settings mean among ``num_clients``."""
@@ -92,7 +71,7 @@ class FedAvg:
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """theta: one initialisation for each seed, [S, ...]; clients keep nothing."""
-        self.sampler = self.config.sampler(federation.num_clients)
+        self.config.sampler(federation.num_clients)  # more than there are is refused here
         like = next(x for x in federation.groups["all"].samples.values() if x.dtype.is_floating_point)
         theta = stack([self.model.init(stream(s, "init"), like.dtype) for s in turn.seeds])
         return {"theta": tree_map(lambda x: x.to(like.device), theta)}, {}
@@ -106,7 +85,7 @@ class FedAvg:
         turn.in_clear(
             "each client's trained parameters" if self.config.reveal == "each" else "sums of trained parameters"
         )
-        cohort = turn.cohort(self.sampler)  # S_t <- random set of m clients
+        cohort = turn.cohort(self.config.sampler(turn.num_clients))  # S_t <- random set of m clients
         theta = server["theta"]
         form = {"theta": tree_map(lambda x: x[0], theta), "weight": torch.zeros((), dtype=torch.float64)}
         uploads = yield Exchange(cohort, down={"theta": theta}, work=self.train, reveal=self.config.reveal, like=form)
@@ -126,7 +105,7 @@ class FedAvg:
         else:
             weight = torch.ones(len(local.clients), dtype=torch.float64)
         if self.config.reveal == "sum":
-            theta = tree_map(lambda x: x * weight.to(x).view(-1, *[1] * (x.ndim - 1)), theta)
+            theta = tree_map(lambda x: x * per_row(weight, x).to(x), theta)
         return Reply(upload={"theta": theta, "weight": weight}, trace={"loss": loss})
 
     def descend(self, local: Local, theta: Tree) -> tuple[Tree, Tensor]:
@@ -149,13 +128,11 @@ class LocalOnly(FedAvg):
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """Every client starts from its seed's common initialisation: clients hold theta [S, K, ...]."""
         server, _ = super().start(federation, turn)
-        clients = federation.num_clients
-        own = tree_map(lambda x: x[:, None].repeat(1, clients, *[1] * (x.ndim - 1)), server["theta"])
-        return {}, {"all": {"theta": own}}
+        return {}, {"all": {"theta": for_each(server["theta"], federation.num_clients)}}
 
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
         """The cohort trains where it stands."""
-        yield Exchange(turn.cohort(self.sampler), work=self.train)
+        yield Exchange(turn.cohort(self.config.sampler(turn.num_clients)), work=self.train)
         return server
 
     def train(self, local: Local) -> Reply:
@@ -165,59 +142,5 @@ class LocalOnly(FedAvg):
 
 
 def _divide(total: Tensor, weight: Tensor, empty: Tensor, old: Tensor) -> Tensor:
-    shape = (-1, *[1] * (total.ndim - 1))
     safe = torch.where(empty, 1.0, weight).to(total)
-    return torch.where(empty.to(total.device).view(shape), old, total / safe.view(shape))
-
-
-METHODS: Mapping[str, str] = {
-    "fedavg": "federated averaging (Algorithm 1)",
-    "fedsgd": "its degenerate case: one full-batch gradient step by every client a round",
-    "local": "every client alone, nothing crosses",
-    "central": "the pooled data on one machine: the same optimiser, one 'client' that holds everything",
-}
-
-
-def algorithm(method: str, config: Config, model: Model) -> FedAvg:
-    """The algorithm object of ``method`` (see METHODS). Raises: TypeError, ValueError."""
-    arguments.one_of("method", method, METHODS)
-    if method == "fedsgd":
-        config = replace(config, local_epochs=1, batch_size=0, clients_per_round=0)
-    if method == "central":
-        config = replace(config, clients_per_round=0)
-    return (LocalOnly if method == "local" else FedAvg)(config, model)
-
-
-def build(
-    method: str, problem: str, settings: Mapping[str, Any], seeds: Sequence[int], device: str, **options: Any
-) -> Rounds:
-    """The run that the settings name (fields of Config and of ImageSettings)."""
-    config = own_settings(Config, settings)
-    images = image_problem(problem, own_settings(ImageSettings, settings), seeds, device)
-    method_algorithm = algorithm(method, config, images.model)
-    federation = images.federation(pooled=method == "central")
-    every = settings["evaluate_every"] or max(1, config.rounds // 25)
-    if method == "local":  # a checkpoint holds every client's model: not after each round
-        options.setdefault("save_every", every)
-    return Rounds(
-        method_algorithm, federation, config.rounds, seeds=seeds, evaluate=images.evaluation(), every=every, **options
-    )
-
-
-PAPER = Paper(
-    name="fedavg",
-    title="Federated averaging (chapter 0)",
-    methods=METHODS,
-    problems=described("mnist", "fashion_mnist", "digits", "cifar10"),
-    profiles={
-        "quick": {"rounds": 10, "clients": 20, "clients_per_round": 10, "train_samples": 4000, "test_samples": 1000},
-        "standard": {"rounds": 100, "clients": 100, "clients_per_round": 10, "local_epochs": 5, "test_samples": 5000},
-        "paper": {
-            "rounds": 1000, "clients": 100, "clients_per_round": 10, "local_epochs": 5, "partition": "shards",
-            "model": "cnn_fedavg",
-        },
-    },
-    settings=(Config, ImageSettings),
-    fits={"digits": {"train_samples": 0, "test_samples": 0}},
-    build=build,
-)  # fmt: skip
+    return torch.where(per_row(empty, total), old, total / per_row(safe, total))

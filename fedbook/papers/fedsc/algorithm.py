@@ -12,83 +12,69 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedbook import arguments, randomness
-from fedbook.compression.symmetric import UpperTriangle, triangle_wire
+from fedbook.compression import UpperTriangle, triangle_wire
 from fedbook.federation.cohort import Cohort, Everyone
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
-from fedbook.federation.loop import Diverged, Rounds, Turn
+from fedbook.federation.loop import Diverged, Turn
 from fedbook.federation.population import Federation, Rows
 from fedbook.federation.tree import Tree, tree_map
-from fedbook.learning import fedbyol
-from fedbook.learning.contrast import norm_clip, spectral_loss
 from fedbook.learning.encoders import Encoder
-from fedbook.learning.pretraining import PretrainingProblem, PretrainingSettings, pretraining_problem
-from fedbook.learning.problems import described
 from fedbook.learning.self_supervised import NobodyTrains, SelfSupervised, Training
 from fedbook.learning.views import Views
-from fedbook.papers.description import Paper, own_settings
-from fedbook.papers.fedsc import contrastive
 from fedbook.papers.fedsc.matrix_privacy import matrix_sensitivity, matrix_sigma
+from fedbook.papers.fedsc.spectral import norm_clip, spectral_loss
 from fedbook.privacy.release import Release
+from fedbook.settings import setting
 
 SAMPLES = 512  # of a client at a time in Algorithm 2
-LARGE = 10**6  # parameters of an encoder of which a GPU trains one client after another
 
 
-@dataclass(frozen=True)
 class Config(Training):
-    """Settings of FedSC beside those of :class:`Training`; each with the paper's symbol and its degenerate value.
+    """Settings of FedSC beside those of every self-supervised method."""
 
-    ``mu``: representations are clipped to squared length mu, in Algorithm 2 and, with ``clip_in_loss``, in the loss
-    too (infinite: nowhere). ``coefficient`` (alpha_j in (80)): "schedule" falls linearly from 1 to ``coefficient_end``
-    over the rounds (the experiments); "q" is the client's share of the data (the analysis, (5)); "one" is FedAvg+SC.
-    ``matrix_views``: views a sample in Algorithm 2. ``share_from``, ``share_every``: matrices are sent in the rounds
-    share_from, share_from + share_every, ... counted from 0; before the first one alpha is 1. ``sigma``: deviation of
-    the noise on each entry of a matrix (0: none). ``epsilon``: with ``sigma`` 0, the smallest sigma is taken with which
-    the smallest client's matrices cost no more, if it sends one in each sharing round (0: no noise). ``delta`` at
-    which this is counted. ``adjacency``: "replace_one" or "zero_out" a record. ``accountant``: "exact", or "paper"
-    for the sigma of Proposition 6.6. ``noise``: "symmetric" sends the symmetric part of the noised matrix, half the
-    bytes and half the noise's energy; "paper" sends all H^2 entries. ``server_sum``: "all" uploads of a round count;
-    "paper" is line 14 read literally, where only the last client's does.
-    """
+    mu: float = setting(4.0, "mu", "representations are clipped to squared length mu in Algorithm 2", "inf: nowhere",
+                        above=0.0, infinite=True)  # fmt: skip
+    clip_in_loss: bool = setting(True, None, "whether they are clipped in the loss too")
+    coefficient: str = setting(
+        "schedule", "alpha_j",
+        "weight of one's own matrix in (80): schedule falls linearly from 1 (the experiments), q is the client's share "
+        "of the data (the analysis, (5)), one is FedAvg+SC",
+        choices=("schedule", "q", "one"),
+    )  # fmt: skip
+    coefficient_end: float = setting(0.2, None, "where the schedule ends", "1: FedAvg+SC", maximum=1.0, above=0.0)
+    matrix_views: int = setting(5, "V", "views of a sample in Algorithm 2", minimum=1)
+    share_from: int = setting(0, None, "first round in which matrices are sent; alpha is 1 before", minimum=0)
+    share_every: int = setting(1, None, "rounds from one sending of matrices to the next", minimum=1)
+    sigma: float = setting(0.0, "sigma", "deviation of the noise on each entry of a matrix", "0: none",
+                           minimum=0.0, maximum=1e30)  # fmt: skip
+    epsilon: float = setting(
+        0.0, "epsilon",
+        "with sigma 0: the smallest sigma with which the smallest client's matrices cost no more, if it sends one in "
+        "each sharing round", "0: no noise", minimum=0.0, maximum=1e9,
+    )  # fmt: skip
+    delta: float = setting(1e-2, "delta", "at which privacy is counted", above=0.0, below=1.0)
+    adjacency: str = setting("replace_one", None, "what hides a record", choices=("replace_one", "zero_out"))
+    accountant: str = setting("exact", None, "where sigma comes from; paper: Proposition 6.6",
+                              choices=("exact", "paper"))  # fmt: skip
+    noise: str = setting(
+        "symmetric", None,
+        "symmetric: the symmetric part of the noised matrix is sent, half the bytes and half the noise's energy; "
+        "paper: all H^2 entries",
+        choices=("symmetric", "paper"),
+    )  # fmt: skip
+    server_sum: str = setting(
+        "all", None, "uploads of a round that count; paper: line 14 read literally, where only the last client's does",
+        choices=("all", "paper"),
+    )  # fmt: skip
 
-    mu: float = 4.0
-    clip_in_loss: bool = True
-    coefficient: str = "schedule"
-    coefficient_end: float = 0.2
-    matrix_views: int = 5
-    share_from: int = 0
-    share_every: int = 1
-    sigma: float = 0.0
-    epsilon: float = 0.0
-    delta: float = 1e-2
-    adjacency: str = "replace_one"
-    accountant: str = "exact"
-    noise: str = "symmetric"
-    server_sum: str = "all"
-
-    def __post_init__(self):
-        super().__post_init__()
-        arguments.real("mu", self.mu, above=0.0, infinite=True)
-        arguments.flag("clip_in_loss", self.clip_in_loss)
-        arguments.one_of("coefficient", self.coefficient, ("schedule", "q", "one"))
-        arguments.real("coefficient_end", self.coefficient_end, maximum=1.0, above=0.0)
-        arguments.integer("matrix_views", self.matrix_views, 1)
-        arguments.integer("share_from", self.share_from, 0)
-        arguments.integer("share_every", self.share_every, 1)
-        arguments.real("sigma", self.sigma, 0.0)
-        arguments.real("epsilon", self.epsilon, 0.0)
-        arguments.real("delta", self.delta, above=0.0, below=1.0)
-        arguments.one_of("adjacency", self.adjacency, ("replace_one", "zero_out"))
-        arguments.one_of("accountant", self.accountant, ("exact", "paper"))
-        arguments.one_of("noise", self.noise, ("symmetric", "paper"))
-        arguments.one_of("server_sum", self.server_sum, ("all", "paper"))
+    def cross_check(self) -> None:
+        """Noise needs a clip. Raises: ValueError."""
         if (self.sigma or self.epsilon) and math.isinf(self.mu):
             raise arguments.wrong(ValueError, "mu", self.mu, "a finite bound where noise is added")
 
@@ -124,7 +110,8 @@ class FedSC(SelfSupervised):
     """Algorithm 1 with Algorithm 2; with ``shares`` False FedAvg+SC, or with one client centralised training.
 
     Server: ``theta``, ``q``; ``table`` [S, K, H, H] the last upload of every client, ``matrix`` [S, H, H] their q-mean,
-    in float64, and ``uploads`` [S, K] (T_j). A client keeps its last ``matrix`` and its ``q``. Memory of the matrices:
+    in float64, ``uploads`` [S, K] (T_j) and ``sigma`` [S], the noise of each federation: a run must not depend on who
+    runs beside it. A client keeps its last ``matrix``, its ``q`` and ``sigma``. Memory of the matrices:
     2 K H^2 numbers a seed, of clients and server together; the server's part is copied once in a round with uploads,
     all other work grows with the cohort.
     """
@@ -143,14 +130,14 @@ class FedSC(SelfSupervised):
         server, clients = super().start(federation, turn)
         if not self.shares:
             return server, clients
-        self.sizes = federation.sizes.expand(len(turn.seeds), -1)
-        smallest = self.sizes.amin(1).tolist()  # of each federation: a run must not depend on who runs beside it
-        self.sigma = {s: self.config.noise_for(n) for s, n in zip(turn.seeds, smallest, strict=True)}
-        seeds, k, h = *self.sizes.shape, self.encoder.width
+        sizes = federation.sizes.expand(len(turn.seeds), -1)
+        sigma = torch.tensor([self.config.noise_for(n) for n in sizes.amin(1).tolist()], dtype=torch.float64)
+        seeds, k, h = *sizes.shape, self.encoder.width
         like = next(iter(server["theta"].values()))
-        table = like.new_zeros(seeds, k, h, h)
-        server |= {"table": table, "matrix": table[:, 0].double(), "uploads": torch.zeros(seeds, k, dtype=torch.long)}
-        return server, {"all": {"matrix": table.clone(), "q": server["q"].to(like)}}
+        table, uploads = like.new_zeros(seeds, k, h, h), torch.zeros(seeds, k, dtype=torch.long)
+        server |= {"table": table, "matrix": table[:, 0].double(), "uploads": uploads, "sigma": sigma}
+        own = {"matrix": table.clone(), "q": server["q"].to(like), "sigma": sigma[:, None].repeat(1, k)}
+        return server, {"all": own}
 
     def declare(self, turn: Turn) -> None:
         """The encoders go out in clear, whatever the noise on the matrices."""
@@ -165,12 +152,12 @@ class FedSC(SelfSupervised):
         c = self.config
         if not self.shares or turn.t < c.share_from:
             return (yield from super().round(server, turn))
-        trainers = turn.cohort(self.sampler)  # line 3
+        trainers = turn.cohort(self.config.sampler(turn.num_clients))  # line 3
         down = {"theta": server["theta"]}
         if c.shares(turn.t):
             senders = turn.cohort(Everyone()) if turn.t == c.share_from else trainers  # lines 4-7, 11
             if self.noisy:
-                self.account(senders, turn)
+                self.account(senders, turn, server["sigma"].tolist())
             chain = {"matrix": Chain(codec=UpperTriangle())} if self.symmetric else {}
             up = yield Exchange(senders, down=down, work=self.upload_matrix, chain=chain, name="matrices")
             literal = c.server_sum == "paper" and turn.t > c.share_from
@@ -211,12 +198,12 @@ class FedSC(SelfSupervised):
         matrix = server["matrix"] + change.sum(1)
         return server | {"table": table, "matrix": matrix, "uploads": uploads}
 
-    def account(self, senders: Cohort, turn: Turn) -> None:
+    def account(self, senders: Cohort, turn: Turn, sigmas: Sequence[float]) -> None:
         """Enter the noised matrices: a record moves a client's matrix by an amount that depends on its size."""
         c, whose = self.config, {}
-        for slot, seed in enumerate(turn.seeds):
+        for slot, sigma in enumerate(sigmas):
             for client in senders.members(slot).tolist():
-                kind = int(self.sizes[slot, client]), self.sigma[seed]
+                kind = int(turn.sizes[slot, client]), sigma
                 whose.setdefault(kind, [[] for _ in turn.seeds])[slot].append(client)
         for (size, sigma), clients in whose.items():
             sensitivity = matrix_sensitivity(c.mu, size, c.adjacency)
@@ -248,20 +235,23 @@ class FedSC(SelfSupervised):
                 theta, here = tree_map(lambda p, rows=rows: p[rows], local.inbox["theta"]), rows.to(like.device)
                 z = self.represent(theta, x.flatten(1, 2), local.how).unflatten(1, x.shape[1:3])
                 w = weight[:, :, None, None]
-                clipped[here] += ((z.square().sum(-1, keepdim=True) > c.mu) * w).sum((1, 2, 3))
-                z = torch.where(w > 0, norm_clip(z, c.mu), 0.0).flatten(1, 2)  # line 5; padded rows count nothing
+                square = z.square().sum(-1, keepdim=True)
+                clipped[here] += ((square > c.mu) * w).sum((1, 2, 3))
+                # line 5; padded rows count nothing, nor, in a private upload, rows of no direction: an end would tell
+                counts = (w > 0) & square.isfinite() if self.noisy else w > 0
+                z = torch.where(counts, norm_clip(z, c.mu), 0.0).flatten(1, 2)
                 total[here] += z.mT @ z  # line 6
         shown = sizes.to(total) * c.matrix_views
         matrix = total / shown[:, None, None]
         if not bool(matrix.isfinite().all()):
             raise Diverged("a client's representations are no longer finite (a smaller step size lr may help)")
         if self.noisy:  # line 8
-            sigma = torch.tensor([self.sigma[s] for s in local.seeds], dtype=matrix.dtype, device=matrix.device)
+            sigma = local.state["sigma"].to(matrix)
             noise = [randomness.normal(matrix.shape[1:], rng, matrix) for rng in local.noise_streams("matrix noise")]
             matrix = matrix + sigma[:, None, None] * torch.stack(noise)
         if self.symmetric:  # free: the loss sees the symmetric part only
             matrix = (matrix + matrix.mT) / 2
-        state = {"matrix": matrix, "q": local.state["q"]}
+        state = {**local.state, "matrix": matrix}
         trace = {"clipped": clipped / shown, "matrix_norm": matrix.flatten(1).norm(dim=1)}
         return Reply(upload={"matrix": matrix}, state=state, trace=trace)
 
@@ -285,107 +275,3 @@ class FedSC(SelfSupervised):
 
 class Untrained(NobodyTrains, SelfSupervised):
     """The controls: an encoder as it was drawn, or no encoder at all."""
-
-
-METHODS: Mapping[str, str] = {
-    "fedsc": "spectral contrast, correlation matrices exchanged (Algorithm 1)",
-    "fedavg-sc": "spectral contrast, every client against its own samples only",
-    "fedavg-byol": "BYOL, encoder and predictor averaged",
-    "fedu": "BYOL, own target, predictor replaced only if the encoder moved little",
-    "fedema": "BYOL, own target, the global model mixed into the own one",
-    "fedx": "local and global contrast and relations, distilled",
-    "fedca": "contrast with a dictionary of all clients' representations",
-    "centralized-sc": "control: spectral contrast on all samples in one place",
-    "local-sc": "control: every client alone with its own encoder",
-    "random-encoder": "control: an encoder that nobody trained",
-    "raw-pixels": "control: no encoder",
-}
-WITHOUT_SPECTRAL_LOSS = ("fedavg-byol", "fedu", "fedema", "fedx", "fedca", "raw-pixels")
-
-
-def algorithm(method: str, problem: PretrainingProblem, settings: Mapping[str, Any]) -> SelfSupervised:
-    """The method that the settings name, on a problem's encoder and views."""
-    encoder, views = problem.encoder, problem.views
-    if method in fedbyol.METHODS:
-        return fedbyol.METHODS[method](own_settings(fedbyol.Config, settings), encoder, views, method)
-    if method in contrastive.METHODS:
-        return contrastive.METHODS[method](own_settings(contrastive.Config, settings), encoder, views, method)
-    config = own_settings(Config, settings)
-    if method in ("random-encoder", "raw-pixels"):
-        return Untrained(config, encoder, views, method)
-    if method == "centralized-sc":  # as many updates as one client makes
-        config = replace(config, cohort=0, batch_size=config.batch_size * problem.settings.clients)
-    return FedSC(config, encoder, views, method, shares=method == "fedsc", silent=method == "local-sc")
-
-
-def build(
-    method: str, problem: str, settings: Mapping[str, Any], seeds: Sequence[int], device: str, **options: Any
-) -> Rounds:
-    """The run that the settings name (fields of the configurations and of PretrainingSettings)."""
-    images = pretraining_problem(problem, own_settings(PretrainingSettings, settings), seeds, device)
-    return run_on(images, method, settings, seeds, **options)
-
-
-def run_on(
-    images: PretrainingProblem, method: str, settings: Mapping[str, Any], seeds: Sequence[int], **options: Any
-) -> Rounds:
-    """As :func:`build`, on a problem that is there already."""
-    running = algorithm(method, images, settings)
-    mu = None if method in WITHOUT_SPECTRAL_LOSS else (settings["mu"] if settings["clip_in_loss"] else math.inf)
-    config = running.config
-    every = max(
-        1, config.rounds if isinstance(running, Untrained) else settings["evaluate_every"] or config.rounds // 5
-    )
-    options.setdefault("every", every)
-    if images.x.device.type == "cuda" and images.encoder.size > LARGE:
-        options.setdefault("how", "loop")  # one client fills the card, and all at once would not fit it
-    return Rounds(
-        running, images.federation(pooled=method == "centralized-sc"), config.rounds, seeds=seeds,
-        evaluate=images.evaluation(mu, raw=method == "raw-pixels"), delta=settings["delta"], **options,
-    )  # fmt: skip
-
-
-_PHOTOGRAPHS = {"model": "cnn", "width": 128, "views": "photographs", "bank": 0, "judged_samples": 5000}
-# The step size, its clip and the decay are those of the authors' scripts, whose loss is twice the paper's.
-_PUBLISHED = {
-    "model": "fixup_resnet20_x8", "width": 512, "batch_size": 512, "pairs": 2, "neighbours": 200, "judged_samples": 0,
-    "lr": 0.06, "max_norm": 1.5, "weight_decay": 2.5e-4, "precision": "mixed",
-}  # fmt: skip
-
-PAPER = Paper(
-    name="fedsc",
-    title="FedSC: self-supervised learning with contrast across clients (chapter 1)",
-    methods=METHODS,
-    problems=described("digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "svhn"),
-    profiles={
-        "quick": {"rounds": 60, "batch_size": 64, "weight_decay": 0.0},
-        "standard": {"rounds": 60, "batch_size": 64, "weight_decay": 0.0},
-        "paper": {},
-    },
-    settings=(Config, fedbyol.Config, contrastive.Config, PretrainingSettings),
-    metric="knn",
-    curves=("probe", "probe_few", "loss", "gap", "rank", "gradient", "bytes"),
-    delta=1e-2,
-    fits={
-        "digits": {"projector": "linear", "fedu_threshold": 0.02, "dictionary_samples": 64},
-        "mnist": {
-            "model": "mlp256", "width": 64, "projector": "linear", "views": "handwriting", "bank": 0,
-            "train_samples": 4000, "judged_samples": 2000, "rounds": 50, "local_epochs": 3, "batch_size": 50,
-            "fedu_threshold": 0.02, "dictionary_samples": 64,
-        },
-        "fashion_mnist": {
-            "model": "cnn", "width": 64, "projector": "linear", "views": "clothes", "bank": 0,
-            "train_samples": 4000, "judged_samples": 2000, "rounds": 50, "local_epochs": 3, "batch_size": 50,
-            "fedu_threshold": 0.02, "dictionary_samples": 64,
-        },
-        "cifar10": _PHOTOGRAPHS,
-        "cifar100": _PHOTOGRAPHS | {"clients": 20, "classes_per_client": 5},
-        "svhn": _PHOTOGRAPHS | {"clients": 5, "classes_per_client": 2},
-    },
-    as_published={
-        "svhn": _PUBLISHED | {"mu": 2.0},
-        "cifar10": _PUBLISHED | {"mu": 4.0},
-        "cifar100": _PUBLISHED | {"mu": 5.0, "model": "fixup_resnet50", "batch_size": 256},
-    },
-    build=build,
-)  # fmt: skip

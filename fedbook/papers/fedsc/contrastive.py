@@ -9,15 +9,15 @@ Source: Han et al., "FedX: Unsupervised federated learning with cross knowledge 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import log_softmax
 
-from fedbook import arguments
 from fedbook.federation.cohort import Cohort
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
 from fedbook.federation.local import Batches, epochs
@@ -26,32 +26,75 @@ from fedbook.federation.population import Federation, Rows
 from fedbook.federation.tree import Tree
 from fedbook.learning.encoders import Encoder, predictor
 from fedbook.learning.models import Parameters
-from fedbook.learning.online import only_predictor, with_predictor, without_predictor
+from fedbook.learning.online import directions, mean_of_real, only_predictor, with_predictor, without_predictor
 from fedbook.learning.self_supervised import SelfSupervised, Training
-from fedbook.learning.siamese import nt_xent, relation_loss
 from fedbook.learning.views import Views
+from fedbook.settings import setting
 from fedbook.wire import Encoded, Wire
 
 SAMPLES = 512  # of a client at a time for the dictionary
 
 
-@dataclass(frozen=True)
 class Config(Training):
-    """Settings of FedX and FedCA beside those of :class:`Training`.
+    """Settings of FedX and FedCA beside those of every self-supervised method."""
 
-    ``contrast_temperature`` (tau): cosines are divided by it. ``predictor_hidden``: hidden units of FedX's head (0:
-    twice its width). ``dictionary_samples``: how many samples of a client FedCA's dictionary holds (0: all).
+    contrast_temperature: float = setting(0.1, "tau", "cosines are divided by it (FedX, FedCA)", above=0.0)
+    predictor_hidden: int = setting(0, None, "hidden units of the predictor (FedX: of its head)",
+                                    "0: twice its width", minimum=0)  # fmt: skip
+    dictionary_samples: int = setting(256, "M", "samples of a client in FedCA's dictionary", "0: all", minimum=0)
+
+
+# --- losses: which views are alike, and to whom they relate
+
+
+def nt_xent(
+    a: Tensor, b: Tensor, temperature: float = 0.1, weight: Tensor | None = None, negatives: Tensor | None = None,
+    negative_weight: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """The normalised, temperature-scaled cross-entropy: which of the other views is this sample's second one?
+
+    Each of the 2B views is an anchor. Its candidates are all other views and the ``negatives`` (a dictionary of other
+    clients' samples), scored by cosine / temperature. Rows of weight 0 are neither anchors nor candidates.
+    Shapes: ``a``, ``b`` [B, D], ``weight`` [B]; ``negatives`` [M, D], ``negative_weight`` [M]; a scalar.
+    Source: Chen, Kornblith, Norouzi, Hinton 2020, equation 1; FedCA (the dictionary).
     """
+    (a, real), (b, _) = directions(a, weight), directions(b, weight)
+    views, anchors = torch.cat([a, b]), torch.cat([real, real])
+    number = torch.arange(len(views), device=views.device)
+    candidates, allowed = views, anchors & (number != number[:, None])  # [2B, 2B]
+    if negatives is not None:
+        negatives, entries = directions(negatives, negative_weight)
+        candidates = torch.cat([views, negatives])
+        allowed = torch.cat([allowed, entries.expand(len(views), len(negatives))], 1)  # [2B, 2B + M]
+    scores = views @ candidates.mT / temperature
+    scores = torch.where(allowed, scores, -math.inf)
+    agreement = (a * b).sum(1) / temperature
+    return mean_of_real(scores.logsumexp(1) - torch.cat([agreement, agreement]), anchors)
 
-    contrast_temperature: float = 0.1
-    predictor_hidden: int = 0
-    dictionary_samples: int = 256
 
-    def __post_init__(self):
-        super().__post_init__()
-        arguments.real("contrast_temperature", self.contrast_temperature, above=0.0)
-        arguments.integer("predictor_hidden", self.predictor_hidden, 0)
-        arguments.integer("dictionary_samples", self.dictionary_samples, 0)
+def relation_loss(
+    a: Tensor, b: Tensor, reference: Tensor, temperature: float = 0.1, weight: Tensor | None = None,
+    reference_weight: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """How differently the two views of a sample relate to other samples, in nats; 0 where they relate equally.
+
+    p = softmax over the reference of cos(a, .) / temperature, p' that of b, m = (p + p') / 2: the mean of
+    (KL(m | p) + KL(m | p')) / 2. FedX calls it Jensen-Shannon, which has KL(p | m) and stays below log 2; this one
+    does not. The gradient passes through m too. Without a real reference row it is 0.
+    Shapes: ``a``, ``b`` [B, D], ``reference`` [R, D], ``weight`` [B], ``reference_weight`` [R]; a scalar.
+    Source: FedX (Han et al. 2022), the relational loss.
+    """
+    (a, real), (b, _), (reference, entries) = (
+        directions(x, w) for x, w in ((a, weight), (b, weight), (reference, reference_weight))
+    )
+    log_p, log_q = (
+        torch.where(entries, log_softmax(torch.where(entries, x @ reference.mT / temperature, -math.inf), 1), 0.0)
+        for x in (a, b)
+    )
+    half = 0.5 * (log_p - log_q)
+    excess = torch.logaddexp(half, -half) - math.log(2)  # log m - (log p + log p') / 2, exactly 0 for p = p'
+    divergence = torch.where(entries, (0.5 * (log_p + log_q) + excess).exp() * excess, 0.0).sum(1)
+    return mean_of_real(divergence, real)
 
 
 class FedX(SelfSupervised):
@@ -126,11 +169,13 @@ class FedCA(SelfSupervised):
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """theta^0 and an empty dictionary."""
         server, clients = super().start(federation, turn)
-        largest = int(federation.sizes.max())
-        self.entries = min(self.config.dictionary_samples or largest, largest)
-        like = next(iter(server["theta"].values()))
-        shape = (len(turn.seeds), federation.num_clients, self.entries, self.encoder.width)
+        like, entries = next(iter(server["theta"].values())), self.entries(federation.groups["all"].table)
+        shape = (len(turn.seeds), federation.num_clients, entries, self.encoder.width)
         return server | {"dictionary": like.new_zeros(shape)}, clients
+
+    def entries(self, table: Tensor) -> int:
+        """M, for clients with a table of rows [..., n_max]."""
+        return min(self.config.dictionary_samples or table.shape[-1], table.shape[-1])
 
     def declare(self, turn: Turn) -> None:
         """Encoders and representations go out in clear."""
@@ -139,7 +184,7 @@ class FedCA(SelfSupervised):
 
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
         """The dictionary is renewed, then everybody trains against it."""
-        cohort, down = turn.cohort(self.sampler), {"theta": server["theta"]}
+        cohort, down = turn.cohort(self.config.sampler(turn.num_clients)), {"theta": server["theta"]}
         chain = {"entries": Chain(codec=FilledRows())}
         up = yield Exchange(cohort, down=down, work=self.upload_entries, chain=chain, name="dictionary")
         dictionary = self.renewed(server["dictionary"], cohort, up["entries"])
@@ -159,14 +204,15 @@ class FedCA(SelfSupervised):
     @torch.no_grad()
     def upload_entries(self, local: Local) -> Reply:
         """z / |z| of up to M of a client's samples, chosen at random, one view of each."""
-        sizes = local.data.sizes.clamp(max=self.entries)
-        chosen = torch.zeros(len(sizes), self.entries, dtype=torch.long)
+        entries = self.entries(local.data.table)
+        sizes = local.data.sizes.clamp(max=entries)
+        chosen = torch.zeros(len(sizes), entries, dtype=torch.long)
         for r, rng in enumerate(local.streams("dictionary samples")):
-            order = rng.permutation(int(local.data.sizes[r]))[: self.entries]
+            order = rng.permutation(int(local.data.sizes[r]))[:entries]
             chosen[r, : len(order)] = local.data.table[r, torch.from_numpy(order)]
         data, rngs = Rows(local.data.samples, chosen, sizes), local.streams("dictionary views")
         parts = []
-        for start in range(0, self.entries, SAMPLES):
+        for start in range(0, entries, SAMPLES):
             x, real = self.views.some(data, slice(start, start + SAMPLES), rngs, 1)
             z = self.represent(local.inbox["theta"], x[:, :, 0], local.how)
             parts.append(torch.nn.functional.normalize(z, dim=-1) * real[..., None])
@@ -195,13 +241,12 @@ class FilledRows:
     """Codec of an upload that is a table with zero rows at its end: their number as 4 bytes, then the others.
 
     Shapes: rows [R, M, H]; a buffer of 4 + (bytes of a number) * H * m bytes for m rows, nothing lost.
-    Raises: TypeError, ValueError. Source: the protocol :class:`fedbook.federation.exchange.Codec`.
+    Source: the protocol :class:`fedbook.federation.exchange.Codec`.
     """
 
     def encode(self, message: dict[str, Tensor], rngs: list[np.random.Generator]) -> list[Encoded]:
         """One buffer a table."""
         (tables,) = message.values()
-        arguments.tensor("rows", tables, ndim=3, kind="float", finite=False)
         return [_packed(table) for table in tables.cpu()]
 
     def decode(self, buffers: list[Encoded], like: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -215,8 +260,7 @@ class FilledRows:
 
 
 def filled_wire(tables: Tensor) -> Wire:
-    """A broadcast of tables [S, K, M, H], each without the zero rows at its end. Raises: TypeError, ValueError."""
-    arguments.tensor("tables", tables, ndim=4, kind="float", finite=False)
+    """A broadcast of tables [S, K, M, H], each without the zero rows at its end."""
     return Wire(tables, tuple(tuple(_packed(table) for table in some) for some in tables.cpu()))
 
 

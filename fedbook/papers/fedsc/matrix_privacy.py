@@ -25,23 +25,16 @@ def matrix_sensitivity(mu: float, size: int, adjacency: str = "replace_one") -> 
     ``add_remove`` (the mean is over as many samples as there are; n of the larger set): |A - B|^2 <= |A|^2 + |B|^2 as
     the product of two positive semi-definite matrices has no negative trace. The first two are attained, the third as
     the others' samples agree. ``mu=math.inf`` (no clipping) gives infinity.
-    Raises: TypeError, ValueError. Source: FedSC, proposition 6.6 (``zero_out``); the others are ours.
+    Raises: ValueError (``adjacency``). Source: FedSC, proposition 6.6 (``zero_out``); the others are ours.
     """
-    mu = arguments.real("mu", mu, above=0.0, infinite=True)
-    size = arguments.integer("size", size, 1)
-    adjacency = arguments.one_of("adjacency", adjacency, ADJACENCIES)
+    arguments.one_of("adjacency", adjacency, ADJACENCIES)
     return mu / size * (1.0 if adjacency == "zero_out" else math.sqrt(2))
 
 
 def matrix_epsilon(
-    sigma: float,
-    mu: float,
-    size: int,
-    uploads: int,
-    delta: float,
-    adjacency: str = "replace_one",
+    sigma: float, mu: float, size: int, uploads: int, delta: float, adjacency: str = "replace_one",
     accountant: str = "exact",
-) -> float:
+) -> float:  # fmt: skip
     """Epsilon at ``delta`` of ``uploads`` matrices of a client of ``size`` samples; infinite for sigma = 0.
 
     ``uploads``: how many the client has sent, not how many rounds there were. ``accountant``: "exact" (the smallest
@@ -50,8 +43,6 @@ def matrix_epsilon(
     "paper-printed": as it is stated, without the division by the client's size.
     Raises: TypeError, ValueError. Source: FedSC, proposition 6.6; Balle, Wang 2018, theorem 8 (exact).
     """
-    sigma = arguments.real("sigma", sigma, 0.0)
-    uploads = arguments.integer("uploads", uploads, 0)
     sensitivity, accountant = _reading(mu, size, adjacency, accountant)
     shift = gaussian_mu(sigma / sensitivity, uploads)
     if accountant == "exact":
@@ -60,21 +51,14 @@ def matrix_epsilon(
 
 
 def matrix_sigma(
-    epsilon: float,
-    mu: float,
-    size: int,
-    uploads: int,
-    delta: float,
-    adjacency: str = "replace_one",
+    epsilon: float, mu: float, size: int, uploads: int, delta: float, adjacency: str = "replace_one",
     accountant: str = "exact",
-) -> float:
+) -> float:  # fmt: skip
     """The smallest noise on each entry with which ``uploads`` matrices stay within (``epsilon``, ``delta``).
 
     The inverse of :func:`matrix_epsilon`, rounded up: the epsilon shown for it never exceeds the target. 0 for no
     upload. Raises: TypeError, ValueError.
     """
-    uploads = arguments.integer("uploads", uploads, 0)
-    mu = arguments.real("mu", mu, above=0.0)
     sensitivity, word = _reading(mu, size, adjacency, accountant)
     sigma, step = sensitivity * calibrate(epsilon, delta, max(uploads, 1), word), 2.0**-52  # checks its arguments too
     if uploads == 0:

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -24,79 +23,63 @@ from torch.func import vmap
 from torch.nn.functional import cross_entropy, linear
 
 from fedbook import arguments
-from fedbook.compression.symmetric import UpperTriangle, triangle_wire
+from fedbook.compression import UpperTriangle, triangle_wire
 from fedbook.federation.cohort import Everyone
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round, Uploads
 from fedbook.federation.local import Batches
-from fedbook.federation.loop import Diverged, Rounds, Turn, no_setup
+from fedbook.federation.loop import Diverged, Turn, no_setup
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, leaves, tree_map
 from fedbook.learning import fedbyol
-from fedbook.learning.encoders import BACKBONE, Encoder
-from fedbook.learning.heads import KEEP
+from fedbook.learning.encoders import BACKBONE, KEEP, Encoder
+from fedbook.learning.evaluation import bounded
 from fedbook.learning.models import Parameters, stack
 from fedbook.learning.online import LAYERS, Online, follow, without_predictor
-from fedbook.learning.pretraining import LIMIT
-from fedbook.learning.problems import described
 from fedbook.learning.self_supervised import BatchLoss, NobodyTrains, SelfSupervised
 from fedbook.learning.views import Views
-from fedbook.papers.description import Paper, own_settings
 from fedbook.papers.hetero_ssfl.cka import centred, centred_gram, factor, gram, gram_cka, linear_cka, mean_gram
-from fedbook.papers.hetero_ssfl.evaluation import evaluation, pixels
-from fedbook.papers.hetero_ssfl.problem import AlignedProblem, AlignedSettings, aligned_problem
 from fedbook.randomness import stream
+from fedbook.settings import setting
 
 IMAGES = 1024  # of the alignment set at a time
-LARGE = 10**6  # parameters of an encoder of which a GPU trains one client after another
 
 
-@dataclass(frozen=True)
 class Config(fedbyol.Config):
-    """Settings of Hetero-SSFL beside those of BYOL; each with the paper's symbol and its degenerate value.
+    """Settings of Hetero-SSFL beside those of BYOL.
 
-    ``mu``: weight of the proximal term (0: local training). ``proximal``: "distance", mu (1 - CKA); "paper", mu CKA
-    as printed in (2), which drives clients apart. mu is relative to one direction of BYOL's loss (``directions``
-    "mean"); SimSiam's gradient is half of that. ``alignment_batch``: alignment images a step (0, or as many as
-    there are or more: all L, the exact term). ``layer``: whose output represents an image, "predictor" (the
-    paper's), "projector" or "encoder" (features). ``statistics``: what normalises the heads on alignment images,
-    "frozen" (those of the alignment batch, remembered nowhere), "train" (they also enter the running ones, half and
-    half with the private batch's) or "eval" (the running ones, as they were before the step). ``centre``: False is
-    (1) as printed. ``estimator`` of CKA in the loss: "biased" or "unbiased". ``kernel``: "linear" or "rbf" with
-    ``bandwidth`` times the median distance. ``normalise``: every client's kernel is centred and divided by its norm
-    before the average. ``exclude_self``: a client is compared with the others' average. ``weights`` (w): "uniform",
-    by "samples" or by "resources" (the architecture's parameters), or numbers separated by commas, one a client,
-    that sum to 1. ``send``: "kernels" (their upper triangles), "representations", or what is "cheaper", up and down
-    apart.
+    ``mu`` is relative to one direction of BYOL's loss (``directions`` "mean"); SimSiam's gradient is half of that.
     """
 
-    mu: float = 0.5
-    proximal: str = "distance"
-    alignment_batch: int = 100
-    layer: str = "predictor"
-    statistics: str = "frozen"
-    centre: bool = True
-    estimator: str = "biased"
-    kernel: str = "linear"
-    bandwidth: float = 0.5
-    normalise: bool = False
-    exclude_self: bool = False
-    weights: str = "uniform"
-    send: str = "cheaper"
+    mu: float = setting(0.5, "mu", "weight of the proximal term", "0: local training", minimum=0.0)
+    proximal: str = setting(
+        "distance", None, "distance: mu (1 - CKA); paper: mu CKA as printed in (2), which drives clients apart",
+        choices=("distance", "paper"),
+    )  # fmt: skip
+    alignment_batch: int = setting(100, "B_r", "alignment images of a step", "0 or at least L: all, the exact term",
+                                   minimum=0)  # fmt: skip
+    layer: str = setting("predictor", None, "whose output represents an image (the paper's: predictor)", choices=LAYERS)
+    statistics: str = setting(
+        "frozen", None,
+        "what normalises the heads on alignment images: frozen, those of the alignment batch, remembered nowhere; "
+        "train, they also enter the running ones, half and half with the private batch's; eval, the running ones",
+        choices=("frozen", "train", "eval"),
+    )  # fmt: skip
+    centre: bool = setting(True, None, "whether kernels are centred; false: (1) as printed")
+    estimator: str = setting("biased", None, "of CKA in the loss", choices=("biased", "unbiased"))
+    kernel: str = setting("linear", None, "of which similarities are made", choices=("linear", "rbf"))
+    bandwidth: float = setting(0.5, None, "of rbf, times the median distance", above=0.0)
+    normalise: bool = setting(False, None, "whether kernels are centred and divided by their norm before the average")
+    exclude_self: bool = setting(False, None, "whether a client is compared with the others' average")
+    weights: str = setting(
+        "uniform", "w",
+        "of the clients' kernels in the average: uniform, by samples, by resources (the architecture's parameters), or "
+        "numbers separated by commas, one a client, that sum to 1",
+    )  # fmt: skip
+    send: str = setting("cheaper", None, "kernels (their upper triangles) or representations, up and down apart",
+                        choices=("cheaper", "kernels", "representations"))  # fmt: skip
 
-    def __post_init__(self):
-        super().__post_init__()
-        arguments.real("mu", self.mu, 0.0)
-        arguments.one_of("proximal", self.proximal, ("distance", "paper"))
-        arguments.integer("alignment_batch", self.alignment_batch, 0)
-        arguments.one_of("layer", self.layer, LAYERS)
-        arguments.one_of("statistics", self.statistics, ("frozen", "train", "eval"))
-        arguments.flag("centre", self.centre)
-        arguments.one_of("estimator", self.estimator, ("biased", "unbiased"))
-        arguments.one_of("kernel", self.kernel, ("linear", "rbf"))
-        arguments.real("bandwidth", self.bandwidth, above=0.0)
-        arguments.flag("normalise", self.normalise)
-        arguments.flag("exclude_self", self.exclude_self)
-        arguments.one_of("send", self.send, ("cheaper", "kernels", "representations"))
+    def cross_check(self) -> None:
+        """What the estimator and the kernel ask of the others. Raises: ValueError."""
         if 0 < self.alignment_batch < self.least:
             allowed = f"0 (all) or at least {self.least} images for the {self.estimator} estimator"
             raise arguments.wrong(ValueError, "alignment_batch", self.alignment_batch, allowed)
@@ -113,11 +96,11 @@ class Config(fedbyol.Config):
         return 4 if self.estimator == "unbiased" else 3
 
     def given_weights(self) -> list[float]:
-        """The numbers in ``weights``. Raises: TypeError, ValueError (no numbers, negative, not summing to 1)."""
+        """The numbers in ``weights``. Raises: ValueError (no numbers, negative, not summing to 1)."""
         allowed = "uniform, samples, resources, or numbers of at least 0 that sum to 1, separated by commas"
         try:
             found = [float(word) for word in self.weights.split(",")]
-        except (AttributeError, ValueError):
+        except ValueError:
             raise arguments.wrong(ValueError, "weights", self.weights, allowed) from None
         if not all(math.isfinite(w) and w >= 0 for w in found) or abs(math.fsum(found) - 1) > 1e-6:
             raise arguments.wrong(ValueError, "weights", self.weights, allowed)
@@ -436,7 +419,7 @@ class HeteroSSFL(SelfSupervised):
 
 def _small_enough(*values: Tensor) -> None:
     """Raises: Diverged."""
-    if not all(bool((a.abs() < LIMIT).all()) for a in values):
+    if not bounded(*values):
         raise Diverged("a client's model or its representations grew without bound (a smaller step size lr may help)")
 
 
@@ -506,126 +489,3 @@ class Supervised(SelfSupervised):
             return (each * rows).sum() / rows.sum().clamp(min=1)
 
         return loss, None
-
-
-METHODS: Mapping[str, str] = {
-    "hetero-ssfl": "BYOL or SimSiam, similarity matrices of an alignment set exchanged (Algorithm 1)",
-    "local-ssl": "every client alone",
-    "local-ssl-plus-rad": "control: every client alone, on its own images and the alignment set",
-    "alignment-pass-only": "control: the alignment images are seen in every step, their loss is left out",
-    "fedbyol": "BYOL, encoder and predictor averaged",
-    "fedsimsiam": "SimSiam, encoder and predictor averaged",
-    "fedu": "BYOL, own target, predictor replaced only if the encoder moved little",
-    "fedema": "BYOL, own target, the global model mixed into the own one",
-    "fedavg-supervised": "labels: cross-entropy, everything averaged",
-    "centralized-byol": "control: BYOL on all samples in one place",
-    "random-encoder": "control: encoders that nobody trained",
-    "raw-pixels": "control: no encoder",
-}
-PERSONAL = ("hetero-ssfl", "local-ssl", "local-ssl-plus-rad", "alignment-pass-only", "random-encoder")
-
-
-def algorithm(method: str, problem: AlignedProblem, settings: Mapping[str, Any]) -> SelfSupervised:
-    """The method that the settings name, on a problem's encoders, views and alignment set. Raises: ValueError."""
-    arguments.one_of("method", method, [word for word in METHODS if word != "raw-pixels"])
-    config, views, one = own_settings(Config, settings), problem.views, problem.model
-    if method in PERSONAL:
-        nets = {word: fedbyol.online_network(config, net) for word, net in problem.encoders.items()}
-        kind = {"random-encoder": Untrained, "alignment-pass-only": AlignmentPassOnly}.get(method, HeteroSSFL)
-        shares, receives = method == "hetero-ssfl", method in ("local-ssl-plus-rad", "alignment-pass-only")
-        return kind(config, nets, views, problem.levels, method, shares, receives, problem.top)
-    if method == "fedavg-supervised":
-        return Supervised(config, one, views, len(problem.classes))
-    if method == "fedsimsiam":
-        config = replace(config, loss="simsiam")
-    if method == "centralized-byol":
-        config = replace(config, cohort=0)
-    kind = fedbyol.METHODS.get(method, fedbyol.FedBYOL)
-    return kind(own_settings(fedbyol.Config, vars(config)), one, views, method)
-
-
-def build(
-    method: str, problem: str, settings: Mapping[str, Any], seeds: Sequence[int], device: str, **options: Any
-) -> Rounds:
-    """The run that the settings name (fields of Config and of AlignedSettings)."""
-    images = aligned_problem(problem, own_settings(AlignedSettings, settings), seeds, device)
-    return run_on(images, method, settings, seeds, **options)
-
-
-def run_on(
-    images: AlignedProblem, method: str, settings: Mapping[str, Any], seeds: Sequence[int], **options: Any
-) -> Rounds:
-    """As :func:`build`, on a problem that is there already."""
-    config, raw = own_settings(Config, settings), method == "raw-pixels"
-    running = algorithm("random-encoder" if raw else method, images, settings)
-    personal, pooled = method in PERSONAL or raw, method == "centralized-byol"
-    federation = images.federation(personal, pooled, extended=method == "local-ssl-plus-rad")
-    if personal:
-        nets, words, dtype = running.nets, images.assigned, images.x.dtype
-
-        def initial(slot: int, client: int) -> Parameters:
-            return running.init_client(seeds[slot], client, words[client], dtype)
-
-    else:
-        nets = {"all": fedbyol.online_network(config, images.model)}
-
-        def initial(slot: int, client: int) -> Parameters:
-            return running.init(stream(seeds[slot], "init"), images.x.dtype)
-
-    still = isinstance(running, Untrained)
-    options.setdefault("every", max(1, config.rounds if still else settings["evaluate_every"] or config.rounds // 2))
-    sizes = [net.encoder.size for net in nets.values()]
-    if images.x.device.type == "cuda" and max(sizes) > LARGE:
-        options.setdefault("how", "loop")  # one client fills the card, and all at once would not fit it
-    evaluate = pixels(images) if raw else evaluation(images, nets, config.layer, initial)
-    return Rounds(running, federation, config.rounds, seeds=seeds, evaluate=evaluate, **options)
-
-
-# A client's target outlives the round (FedBYOL too: the FedSSL code's default); mu is relative to one direction.
-_COMMON = {"target": "local", "directions": "mean", "weight_decay": 0.0, "max_norm": 0.0}
-_SMALL = _COMMON | {"local_epochs": 3, "batch_size": 64, "lr": 0.1, "target_decay": 0.95}
-_GREY = {
-    "architectures": "cnn,mlp256", "model": "cnn", "width": 64, "train_samples": 4000, "test_samples": 2000,
-    "judged_samples": 2000, "fedu_threshold": 0.2,
-}  # fmt: skip
-_PHOTOGRAPHS = {
-    "architectures": "cnn,fixup_resnet20", "model": "fixup_resnet20", "width": 64, "views": "photographs",
-    "alignment_samples": 2000, "judged_samples": 5000,
-}  # fmt: skip
-# Clients hold 9,000 images, not 10,000: the alignment set is taken out first. By Table 4, three ResNet-34 and two
-# ResNet-18 come nearest to Table 1's mean. Table 3: --set clients=20 --set cohort=5, and 100 and 10.
-# Not in the paper, taken from the public FedSSL code: target decay, augmentation, heads (smaller ones: CKA's bias).
-_PUBLISHED = {
-    "architectures": "resnet34,resnet18", "model": "resnet34", "width": 128, "projector_hidden": 512,
-    "predictor_hidden": 512, "alignment_samples": 5000, "alignment_batch": 256, "judged_samples": 0,
-    "precision": "mixed", "views": "photographs", "bank": 0, "train_samples": 0, "test_samples": 0,
-}  # fmt: skip
-
-PAPER = Paper(
-    name="hetero_ssfl",
-    title="Hetero-SSFL: self-supervised learning across different architectures (chapter 2)",
-    methods=METHODS,
-    problems=described("digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "tiny_imagenet"),
-    profiles={
-        "quick": _SMALL | {"rounds": 5},
-        "standard": _SMALL | {"rounds": 20},
-        "paper": _COMMON | {"batch_size": 200, "lr": 0.032, "lr_schedule": "constant", "probe": "paper"},
-    },
-    settings=(Config, AlignedSettings),
-    metric="probe_few",
-    curves=("probe", "knn", "alignment", "alignment_test", "self_loss", "rank", "own_classes", "bytes"),
-    fits={
-        "digits": {"fedu_threshold": 0.2},
-        "mnist": _GREY | {"views": "handwriting"},
-        "fashion_mnist": _GREY | {"views": "clothes"},
-        "cifar10": _PHOTOGRAPHS,
-        "cifar100": _PHOTOGRAPHS | {"classes_per_client": 20},
-        "tiny_imagenet": _PHOTOGRAPHS | {"classes_per_client": 40},
-    },
-    as_published={
-        "cifar10": _PUBLISHED | {"mu": 0.5},
-        "cifar100": _PUBLISHED | {"mu": 0.5},
-        "tiny_imagenet": _PUBLISHED | {"mu": 1.0},
-    },
-    build=build,
-)  # fmt: skip

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from fedbook import arguments, data
-from fedbook.data.catalogue import LOADERS
+from fedbook.data import LOADERS
 from fedbook.data.photographs import SHAPE, SIZE, photograph_patches
-from fedbook.learning.pretraining import brightest
+from fedbook.learning.problems import brightest
 from fedbook.randomness import stream
 
 LUMA = (299.0, 587.0, 114.0)  # thousandths of red, green, blue in grey: ITU-R BT.601, as pictures read as grey have it
@@ -29,23 +29,14 @@ def split_alignment(train_x: Tensor, train_y: Tensor, count: int, seed: int = 0)
     The alignment images' labels are not returned. They are chosen without a look at classes; fewer are the beginning
     of more. ``seed``: of this choice alone, not of a run.
     Shapes: ``train_x`` [N, ...], ``train_y`` [N] integers -> [count, ...], [N - count, ...], [N - count].
-    Raises: TypeError, ValueError (fewer than two alignment images, none left).
     """
-    arguments.tensor("train_x", train_x, finite=False)
-    arguments.tensor("train_y", train_y, ndim=1, kind="integer")
-    if train_x.ndim == 0 or len(train_x) != len(train_y):
-        raise ValueError(
-            f"train_x and train_y: got shapes {tuple(train_x.shape)} and {tuple(train_y.shape)}; allowed is the same N"
-        )
-    _check_count(count, len(train_y) - 1, f"fewer than the {len(train_y)} training images")
     order = torch.from_numpy(stream(seed, "alignment set").permutation(len(train_y)))
     chosen, rest = order[:count], order[count:].sort().values
-    x_device, y_device = train_x.device, train_y.device
-    return train_x[chosen.to(x_device)], train_x[rest.to(x_device)], train_y[rest.to(y_device)]
+    return train_x[chosen], train_x[rest], train_y[rest]
 
 
 def alignment_images(
-    source: str, count: int, shape: Sequence[int], seed: int = 0, root: data.images.Root = None
+    source: str, count: int, shape: Sequence[int], seed: int = 0, root: data.root.Root = None
 ) -> Tensor:
     """``count`` images for a problem with images of ``shape`` (C, H, W), from where its own training images are not.
 
@@ -58,8 +49,6 @@ def alignment_images(
     fedbook.data.DataNotFound.
     """
     arguments.one_of("source", source, ("noise", "photographs", *IMAGES))
-    _check_count(count)
-    shape = _shape(shape)
     if source == "noise":
         # each float32 is a multiple of 2^-24 below 1: rounding a float64 could give 1
         return torch.from_numpy(stream(seed, "alignment noise").random((count, *shape), np.float32))
@@ -67,14 +56,10 @@ def alignment_images(
         return _photographs(count, shape, seed)
     options = {"side": shape[1]} if "side" in inspect.signature(LOADERS[source]).parameters else {}
     x = data.load(source, root=root, dtype=torch.uint8, **options).train_x
-    if tuple(x.shape[1:]) != shape:
-        held = " x ".join(str(n) for n in x.shape[1:])
-        wanted = " x ".join(str(n) for n in shape)
-        raise ValueError(
-            f"source: got {source!r}, whose images are {held}; allowed is a dataset with images of {wanted}, as those "
-            "they are to align"
-        )
-    _check_count(count, len(x), f"at most the {len(x)} training images of {source}")
+    if tuple(x.shape[1:]) != tuple(shape):
+        given = f"{source}, with images of {tuple(x.shape[1:])}"
+        raise arguments.wrong(ValueError, "source", given, f"a dataset with images of {tuple(shape)}")
+    arguments.integer("count", count, 2, len(x))
     order = torch.from_numpy(stream(seed, "alignment set").permutation(len(x)))
     return x[order[:count]] / brightest(source)
 
@@ -87,22 +72,8 @@ def _photographs(count: int, shape: tuple[int, ...], seed: int) -> Tensor:
     # a square of few pixels of a large photograph is nearly one colour: small images show about as much as 28 x 28
     factor = max(1, SIZE // max(height, width))
     positions = 2 * (SHAPE[0] - factor * height + 1) * (SHAPE[1] - factor * width + 1)
-    _check_count(count, positions, f"at most the {positions} positions in the photographs")
+    arguments.integer("count", count, 2, positions)
     x = photograph_patches(count, seed, factor * height, factor * width).x.float()
     if channels == 1:  # whole numbers below 2^24, so exact: white stays white
         x = torch.einsum("nchw,c->nhw", x, torch.tensor(LUMA))[:, None] / sum(LUMA)
     return (x / 255).view(count, channels, height, factor, width, factor).mean((3, 5))
-
-
-def _check_count(count: int, most: int | None = None, allowed: str = "") -> None:
-    arguments.integer("count", count, 2)  # a single image is similar to nothing
-    if most is not None and count > most:
-        raise arguments.wrong(ValueError, "count", count, allowed)
-
-
-def _shape(shape: Sequence[int]) -> tuple[int, ...]:
-    if not isinstance(shape, tuple | list | torch.Size):
-        raise arguments.wrong(TypeError, "shape", shape, "(C, H, W)")
-    if len(shape) != 3:
-        raise arguments.wrong(ValueError, "shape", shape, "(C, H, W)")
-    return tuple(arguments.integer("shape", n, 1) for n in shape)

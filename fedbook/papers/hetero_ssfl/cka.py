@@ -19,8 +19,8 @@ squares: variation below a few thousandths of the offset is lost in a float32 ke
 NaN in gives NaN out. Half precision is refused: with 8 (bfloat16) or 11 (float16) bits an entry, little is left of
 the differences between samples after centring, and float16 sums overflow at 65,504.
 
-Source: Kornblith et al. 2019 (CKA); Song et al. 2012 (HSIC_1); Nguyen et al. 2021 (minibatches); Hetero-SSFL,
-equations (1) and (2). D4 to D11 are the derivations of chapter 2.
+Source: Kornblith et al. 2019 (CKA); Song et al. 2012 (HSIC_1); Hetero-SSFL, equations (1) and (2). D4 to D11 are the
+derivations of chapter 2.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,14 +37,13 @@ NOISE = 64  # machine epsilons; what varies less, relatively, is rounding noise
 
 
 def centred(a: Tensor) -> Tensor:
-    """The rows minus their mean: H a. Shapes: [..., L, d] -> the same. Raises: TypeError, ValueError."""
-    a = _features("a", a, 1)
+    """The rows minus their mean: H a. Shapes: [..., L, d] -> the same."""
     return a - a.mean(-2, keepdim=True)
 
 
 def centred_gram(gram: Tensor) -> Tensor:
-    """H K H: the kernel of the centred samples. Shapes: [..., L, L] -> the same. Raises: TypeError, ValueError."""
-    rows = _kernel("gram", gram, 1).mean(-1, keepdim=True)
+    """H K H: the kernel of the centred samples. Shapes: [..., L, L] -> the same."""
+    rows = gram.mean(-1, keepdim=True)
     return gram - rows - gram.mean(-2, keepdim=True) + rows.mean(-2, keepdim=True)
 
 
@@ -57,10 +55,7 @@ def gram(a: Tensor, kernel: str = "linear", bandwidth: float = 0.5) -> Tensor:
     Shapes: [..., L, d] -> [..., L, L]; "rbf" needs L >= 2.
     Raises: TypeError, ValueError.
     """
-    rbf = arguments.one_of("kernel", kernel, ("linear", "rbf")) == "rbf"
-    bandwidth = arguments.real("bandwidth", bandwidth, above=0)
-    a = _features("a", a, 2 if rbf else 1)
-    if not rbf:
+    if arguments.one_of("kernel", kernel, ("linear", "rbf")) == "linear":
         return a @ a.mT
     a = _varying(a)
     distance = torch.cdist(a, a, compute_mode="donot_use_mm_for_euclid_dist")  # exactly 0 between equal rows
@@ -77,7 +72,7 @@ def hsic(k: Tensor, m: Tensor, unbiased: bool = False) -> Tensor:
     Shapes: k, m [..., L, L] -> [...]; L >= 2, or 4 if unbiased.
     Raises: TypeError, ValueError.
     """
-    k, m = (centred_gram(x) for x in _pair(k, m, _least(unbiased), kernels=True))
+    k, m = (centred_gram(x) for x in _pair(k, m, unbiased))
     rows = k.shape[-1]
     if not unbiased:
         return _dot(k, m) / (rows - 1) ** 2
@@ -93,7 +88,7 @@ def gram_cka(k: Tensor, m: Tensor, centre: bool = True, unbiased: bool = False) 
     Raises: TypeError, ValueError.
     Source: Kornblith et al. 2019, section 3; D6 (range), D8 (the mean kernel as m).
     """
-    k, m = _pair(k, m, _least(unbiased, centre), kernels=True)
+    k, m = _pair(k, m, unbiased, centre)
     k, m = (_scaled(_varying_gram(x) if centre else x) for x in (k, m))
     return _cka((_dot(k, m), _dot(k, k), _dot(m, m)), _diagonal(k), _diagonal(m), unbiased)
 
@@ -103,12 +98,13 @@ def linear_cka(a: Tensor, b: Tensor, centre: bool = True, unbiased: bool = False
 
     Feature form |b^T a|^2 / (|a^T a| |b^T b|): L d1 d2 multiplications for the numerator, L (d1^2 + d1 d2 + d2^2) in
     all; memory d1^2 + d1 d2 + d2^2 numbers. Gram form: L^2 (d1 + d2) multiplications; memory 2 L^2 numbers.
-    Of few samples the biased form is large even for unrelated representations: see :func:`minibatch_cka`.
+    Of few samples the biased form is large even for unrelated representations: for independent Gaussian ones of width
+    d it is about d / (L + d), which is 0.91 for d = 2048 and 200 samples (D11).
     Shapes: a [..., L, d1], b [..., L, d2] -> [...]; L >= 2, or 4 if unbiased.
     Raises: TypeError, ValueError.
     Source: the paper's equation (1) with centring; D2 (both forms), D3 (invariances).
     """
-    a, b = _pair(a, b, _least(unbiased, centre))
+    a, b = _pair(a, b, unbiased, centre)
     a, b = (_scaled(_varying(x) if centre else x) for x in (a, b))
     return _cka(_products(a, b), a.square().sum(-1), b.square().sum(-1), unbiased)
 
@@ -118,11 +114,8 @@ def cka_gradient(a: Tensor, mean: Tensor) -> Tensor:
 
     2/|K'| (M'/|M'| - CKA K'/|K'|) a', with a' the centred a, K' = a' a'^T and M' the centred mean kernel.
     Shapes: a [..., L, d], mean [..., L, L] -> [..., L, d], in units of 1/a.
-    Raises: TypeError, ValueError.
     Source: D10.
     """
-    a, mean = _features("a", a, 2), _kernel("mean", mean, 2)
-    _same("mean", mean, "a", a)
     x, mean = _varying(a), _scaled(_varying_gram(mean))
     size = _largest(x)
     x = x / size
@@ -140,7 +133,6 @@ def mean_gram(representations: Sequence[Tensor], weights: Sequence[float], norma
     ``normalise``: K_j is centred and divided by its norm first, so that wide or large outputs do not dominate; a
     constant client adds nothing.
     Shapes: a list of [..., L, d_j] and as many weights -> [..., L, L].
-    Raises: TypeError, ValueError (rows that differ; weights negative, all zero, too few).
     Source: the paper's section 3.2 (kernels, not representations, are averaged); D8.
     """
     parts = _parts(representations, weights, normalise)
@@ -154,7 +146,6 @@ def factor(representations: Sequence[Tensor], weights: Sequence[float], normalis
     """C = [sqrt(w_1) A_1 | sqrt(w_2) A_2 | ...] with C C^T = :func:`mean_gram`: smaller than it if sum_j d_j < L.
 
     Shapes: a list of [..., L, d_j] and as many weights -> [..., L, sum_j d_j].
-    Raises: TypeError, ValueError.
     """
     return torch.cat(_parts(representations, weights, normalise), -1)
 
@@ -164,9 +155,8 @@ def peer_weights(representations: Sequence[Tensor], weights: Sequence[float], no
 
     sum_j alpha_j >= 1, with equality if all centred kernels point the same way; 0 if the mean kernel is constant.
     Shapes: a list of N [..., L, d_j] and N weights -> [..., N].
-    Raises: TypeError, ValueError.
     """
-    parts = [_varying(part) for part in _parts(representations, weights, normalise, least=2)]
+    parts = [_varying(part) for part in _parts(representations, weights, normalise)]
     size = torch.stack([x.detach().abs().amax((-2, -1)) for x in parts]).amax(0)[..., None, None]
     parts = [x / torch.where(size == 0, 1, size) for x in parts]
     norms = torch.stack([_gram_norm(x) for x in parts], -1)
@@ -180,46 +170,20 @@ def ceiling(mean: Tensor, rank: int) -> Tensor:
 
     sqrt(sum of the ``rank`` largest lambda_i^2 / sum of all), lambda the eigenvalues of H mean H; 0 if it is constant.
     Shapes: [..., L, L] -> [...]; the eigenvalues cost L^3.
-    Raises: TypeError, ValueError.
     Source: D9.
     """
-    rank = arguments.integer("rank", rank, 1)
-    arguments.tensor("mean", _kernel("mean", mean, 2))
     squares = torch.linalg.eigvalsh(_scaled(_varying_gram(mean))).clamp_min(0).square().flip(-1)
     whole = squares.sum(-1)
     return (squares[..., :rank].sum(-1) / torch.where(whole == 0, 1, whole)).sqrt()
-
-
-def minibatch_cka(a: Tensor, b: Tensor, batch_size: int, unbiased: bool = False, *, rng: np.random.Generator) -> Tensor:
-    """Linear CKA from disjoint random minibatches; rows that fill no last batch are left out.
-
-    Biased: the mean of the batches' CKA. It does not tend to the CKA of all rows: for independent Gaussian
-    representations of width d it is about d / (batch_size + d), which is 0.91 for d = 2048 and batches of 200.
-    Unbiased: the ratio of averages <HSIC_1(K, M)> / sqrt(<HSIC_1(K, K)> <HSIC_1(M, M)>) over the batches, near 0 there.
-    Shapes: a [..., L, d1], b [..., L, d2] -> [...]; 2 <= batch_size <= L, or 4 if unbiased.
-    Raises: TypeError, ValueError.
-    Source: Nguyen et al. 2021, section 2 (unbiased); D11 (bias).
-    """
-    a, b = _pair(a, b, _least(unbiased))
-    if not isinstance(rng, np.random.Generator):
-        raise arguments.wrong(TypeError, "rng", rng, "a NumPy generator")
-    size = arguments.integer("batch_size", batch_size, _least(unbiased), a.shape[-2])
-    rows = torch.from_numpy(rng.permutation(a.shape[-2])).to(a.device)[: a.shape[-2] // size * size].view(-1, size)
-    a, b = a[..., rows, :], b[..., rows, :]  # [..., batches, batch_size, d]
-    if not unbiased:
-        return linear_cka(a, b).mean(-1)
-    a, b = (_scaled(_varying(x), (-3, -2, -1)) for x in (a, b))  # one scale for all batches
-    return _cka(_products(a, b), a.square().sum(-1), b.square().sum(-1), True, batches=True)
 
 
 @torch.no_grad()
 def pairwise_cka(representations: Sequence[Tensor], unbiased: bool = False) -> Tensor:
     """Linear CKA of every two of N representations, each read once: float64 [N, N]; NaN rows where one is not finite.
 
-    Shapes: a list of [L, d_j]. Memory: one product d_j x sum d at a time. Raises: TypeError, ValueError.
+    Shapes: a list of [L, d_j]. Memory: one product d_j x sum d at a time.
     """
-    parts = _parts(representations, [1.0] * len(representations), False, least=4 if unbiased else 2)
-    parts = [_scaled(_varying(a.double())) for a in parts]
+    parts = [_scaled(_varying(a.double())) for a in representations]
     rows, widths, whole = parts[0].shape[-2], [a.shape[-1] for a in parts], torch.cat(parts, -1)
     cross = torch.stack([torch.stack([b.square().sum() for b in (a.mT @ whole).split(widths, -1)]) for a in parts])
     products = cross
@@ -243,15 +207,12 @@ class StreamedCKA:
 
     @torch.no_grad()
     def add(self, a: Tensor, b: Tensor) -> None:
-        """Take in the next rows of both. Shapes: a [rows, d1], b [rows, d2]. Raises: TypeError, ValueError."""
-        a, b = (arguments.tensor(name, x, ndim=2) for name, x in zip("ab", _pair(a, b, 1), strict=True))
+        """Take in the next rows of both. Shapes: a [rows, d1], b [rows, d2]."""
         x, widths = torch.cat([a, b], -1).double(), (a.shape[-1], b.shape[-1])
         if self.moments is None:
             self.widths, self.noise, self.shift = widths, _noise(a), x.mean(0)
             self.low, self.high = x.amin(0), x.amax(0)
             self.moments = x.new_zeros(sum(widths) + 3, sum(widths) + 3)
-        if widths != self.widths:
-            raise ValueError(f"a, b: got rows of widths {widths}; allowed are the widths so far, {self.widths}")
         self.noise = max(self.noise, _noise(a))
         self.low, self.high = torch.minimum(self.low, x.amin(0)), torch.maximum(self.high, x.amax(0))
         x = x - self.shift
@@ -261,7 +222,7 @@ class StreamedCKA:
 
     def value(self, unbiased: bool = False) -> Tensor:
         """CKA of all rows so far, a float64 scalar. Raises: ValueError for fewer than 2 rows (4 if unbiased)."""
-        least, z = _least(unbiased), self.moments
+        least, z = 4 if unbiased else 2, self.moments
         rows = 0 if z is None else int(z[-1, -1])
         if rows < least:
             raise ValueError(f"the alignment set: got {rows} rows so far; allowed are at least {least}")
@@ -320,13 +281,13 @@ def _unbiased(product: Tensor, dot: Tensor, total: Tensor, rows: int) -> Tensor:
     return product - rows / (rows - 2) * dot + total / ((rows - 1) * (rows - 2))
 
 
-def _cka(products: Sequence[Tensor], k: Tensor, m: Tensor, unbiased: bool, batches: bool = False) -> Tensor:
-    """The ratio from <K', M'>, <K', K'>, <M', M'> and the diagonals [..., L]; of their means over the last axis too."""
+def _cka(products: Sequence[Tensor], k: Tensor, m: Tensor, unbiased: bool) -> Tensor:
+    """The ratio from <K', M'>, <K', K'>, <M', M'> and the diagonals [..., L]."""
     terms = products
     if unbiased:
         pairs = zip(products, ((k, m), (k, k), (m, m)), strict=True)
         terms = [_unbiased(product, *_sums(x, y), k.shape[-1]) for product, (x, y) in pairs]
-    return _ratio(*([x.mean(-1) for x in some] if batches else some for some in (terms, products)))
+    return _ratio(terms, products)
 
 
 def _ratio(terms: Sequence[Tensor], products: Sequence[Tensor]) -> Tensor:
@@ -359,93 +320,42 @@ def _varying_gram(k: Tensor) -> Tensor:
     return torch.where(still[..., None, None], 0, moved)
 
 
-def _largest(x: Tensor, axes: tuple[int, ...] = (-2, -1)) -> Tensor:
+def _largest(x: Tensor) -> Tensor:
     """The largest entry, 1 if all are 0."""
-    size = x.detach().abs().amax(axes, keepdim=True)
+    size = x.detach().abs().amax((-2, -1), keepdim=True)
     return torch.where(size == 0, 1, size)
 
 
-def _scaled(x: Tensor, axes: tuple[int, ...] = (-2, -1)) -> Tensor:
+def _scaled(x: Tensor) -> Tensor:
     """x over its largest entry (a constant, as CKA ignores scale): fourth powers neither overflow nor vanish."""
-    return x / _largest(x, axes)
+    return x / _largest(x)
 
 
-def _parts(
-    representations: Sequence[Tensor], weights: Sequence[float], normalise: bool, least: int = 1
-) -> list[Tensor]:
+def _parts(representations: Sequence[Tensor], weights: Sequence[float], normalise: bool) -> list[Tensor]:
     """sqrt(w_j) A_j of every client, normalised if wanted."""
-    if not isinstance(representations, list | tuple) or not representations:
-        raise arguments.wrong(
-            TypeError, "representations", representations, "a list of at least one tensor [..., L, d]"
-        )
-    arguments.flag("normalise", normalise)
-    for j, a in enumerate(representations):
-        _features(f"representations[{j}]", a, 2 if normalise else least)
-        _same(f"representations[{j}]", a, "representations[0]", representations[0])
-        if a.shape[:-2] != representations[0].shape[:-2]:
-            raise arguments.wrong(ValueError, f"representations[{j}]", a, "the leading axes of representations[0]")
-    parts = []
-    for a, w in zip(representations, _shares(weights, len(representations)), strict=True):
+    weights = [float(w) for w in weights]
+    total, parts = math.fsum(weights), []
+    for a, w in zip(representations, weights, strict=True):
         if normalise:
             a = _scaled(_varying(a))
             norm = _gram_norm(a)[..., None, None]
             a = a / torch.where(norm == 0, 1, norm).sqrt()
-        parts.append(math.sqrt(w) * a)
+        parts.append(math.sqrt(w / total) * a)
     return parts
 
 
-def _shares(weights: Sequence[float], clients: int) -> list[float]:
-    if isinstance(weights, Tensor | np.ndarray):
-        weights = weights.tolist()
-    if not isinstance(weights, list | tuple):
-        raise arguments.wrong(TypeError, "weights", weights, f"a list of {clients} numbers")
-    if len(weights) != clients:
-        raise arguments.wrong(ValueError, "weights", weights, f"a list of {clients} numbers, one a client")
-    shares = [arguments.real("weights", w, 0) for w in weights]
-    total = math.fsum(shares)
-    if total <= 0:
-        raise arguments.wrong(ValueError, "weights", weights, "numbers of which one is positive")
-    return [w / total for w in shares]
-
-
-# --- checks of shapes and dtypes, never of values: all this runs under vmap
-
-
-def _least(unbiased: bool, centre: bool = True) -> int:
-    """The fewest rows an estimator can do with."""
-    if arguments.flag("unbiased", unbiased) and not arguments.flag("centre", centre):
+def _pair(a: Tensor, b: Tensor, unbiased: bool = False, centre: bool = True) -> tuple[Tensor, Tensor]:
+    """Two representations, or two kernels, if they are of the same samples and enough of these. No look at values."""
+    if unbiased and not centre:
         raise ValueError("centre: got False with unbiased=True; allowed is True, as HSIC_1 is centred by itself")
-    arguments.flag("centre", centre)
-    return 4 if unbiased else 2
-
-
-def _features(name: str, a: Tensor, least: int) -> Tensor:
-    arguments.tensor(name, a, kind="float", finite=False)
-    if a.dtype not in (torch.float32, torch.float64):
-        raise arguments.wrong(TypeError, name, a, "float32 or float64 (half precision loses what centring leaves)")
-    if a.ndim < 2 or a.shape[-2] < least or a.shape[-1] < 1:
-        allowed = f"[..., L, d] with at least {least} rows (samples of the alignment set) and one column"
-        raise arguments.wrong(ValueError, name, a, allowed)
-    return a
-
-
-def _kernel(name: str, k: Tensor, least: int) -> Tensor:
-    if _features(name, k, least).shape[-1] != k.shape[-2]:
-        raise arguments.wrong(ValueError, name, k, "square, [..., L, L]")
-    return k
-
-
-def _same(name: str, x: Tensor, other: str, y: Tensor) -> None:
-    if x.shape[-2] != y.shape[-2]:
-        raise arguments.wrong(ValueError, name, x, f"the L = {y.shape[-2]} rows of {other}, the same samples")
-    if x.dtype != y.dtype:
-        raise arguments.wrong(TypeError, name, x, f"the dtype of {other}, {y.dtype}")
-    if any(m != n and 1 not in (m, n) for m, n in zip(x.shape[-3::-1], y.shape[-3::-1], strict=False)):
-        raise arguments.wrong(ValueError, name, x, f"leading axes like those of {other}, {tuple(y.shape[:-2])}")
-
-
-def _pair(a: Tensor, b: Tensor, least: int, kernels: bool = False) -> tuple[Tensor, Tensor]:
-    (first, second), check = ("km", _kernel) if kernels else ("ab", _features)
-    a, b = check(first, a, least), check(second, b, least)
-    _same(second, b, first, a)
+    least = 4 if unbiased else 2
+    if a.shape[-2] < least:
+        raise arguments.wrong(
+            ValueError, "a", a, f"[..., L, d] with at least {least} rows, samples of the alignment set"
+        )
+    if a.shape[-2] != b.shape[-2]:
+        raise arguments.wrong(ValueError, "b", b, f"the L = {a.shape[-2]} rows of a, the same samples")
+    if {a.dtype, b.dtype} not in ({torch.float32}, {torch.float64}):
+        allowed = "the dtype of a, float32 or float64 (half precision loses what centring leaves)"
+        raise arguments.wrong(TypeError, "b", b, allowed)
     return a, b

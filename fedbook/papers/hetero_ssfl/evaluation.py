@@ -7,17 +7,25 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy, linear
 
+from fedbook import interrupts
 from fedbook.federation.tree import Tree, tree_map
-from fedbook.learning.contrast import correlation, effective_rank
+from fedbook.learning.evaluation import (
+    FEW,
+    Probe,
+    bounded,
+    effective_rank,
+    few_labels,
+    fewest,
+    knn_predict,
+    linear_probe,
+)
 from fedbook.learning.models import Parameters
-from fedbook.learning.neighbours import knn_predict
 from fedbook.learning.online import PREDICTOR, Online
-from fedbook.learning.pretraining import FEW, LIMIT, fewest
-from fedbook.learning.probe import Probe, few_labels, linear_probe
-from fedbook.papers.hetero_ssfl.adam_probe import adam_probe
 from fedbook.papers.hetero_ssfl.cka import pairwise_cka
 from fedbook.papers.hetero_ssfl.problem import AlignedProblem
+from fedbook.randomness import stream
 
 DRAWS = 3  # of the few labels
 PROBES = ("probe", "probe_few")  # also told by architecture and by client
@@ -116,14 +124,14 @@ def scores(problem: AlignedProblem, train: Tensor, test: Tensor, own: Sequence[T
     Shapes: features [M, D], [n, D]. Features that are not finite give NaN.
     """
     names = ("knn", "probe", "probe_few", *(("own_classes",) if own else ()))
-    if not all(bool((h.abs() < LIMIT).all()) for h in (train, test)):
+    if not bounded(train, test):
         return dict.fromkeys(names, math.nan)
     y, test_y, count = problem.y[problem.seen], problem.test_y, len(problem.classes)
 
     def exact(rows: Tensor | slice) -> Probe:
         return linear_probe(train[rows], y[rows], standardise=True, tolerance=1e-5)
 
-    def asked(rows: Tensor | slice):
+    def asked(rows: Tensor | slice) -> Probe:
         return adam_probe(train[rows], y[rows]) if problem.settings.probe == "paper" else exact(rows)
 
     found = knn_predict(train, y, test, k=min(problem.settings.neighbours, len(y)), num_classes=count)
@@ -145,6 +153,37 @@ def scores(problem: AlignedProblem, train: Tensor, test: Tensor, own: Sequence[T
     return values | {"own_classes": _mean_of_some(each)}
 
 
+def adam_probe(h: Tensor, labels: Tensor, epochs: int = 100, batch_size: int = 512, lr: float = 3e-3) -> Probe:
+    """The paper's linear evaluation: Adam on the cross-entropy of minibatches, in a new order each epoch; no penalty.
+
+    The paper's layer is "fully connected with 1000 neurons", for 10 classes too; here it has one for each class. With
+    few samples the defaults are few steps (512 or fewer: a hundred of about 0.003 each) and stop far from a minimum.
+    The layer starts as torch.nn.Linear draws it: uniform within 1/sqrt(inputs), always the same, like the order.
+    Shapes: ``h`` [N, D] floating point, ``labels`` [N] integers of at least 0.
+    Source: Makhija, Ho and Ghosh, Federated Self-supervised Learning for Heterogeneous Clients (2022), section 5;
+    Kingma and Ba, Adam (2015).
+    """
+    classes, y = labels.unique(return_inverse=True)
+    rng, reach = stream(0, "adam probe layers"), h.shape[1] ** -0.5
+    weights, bias = (
+        torch.from_numpy(rng.uniform(-reach, reach, size)).to(h).requires_grad_()
+        for size in ((len(classes), h.shape[1]), (len(classes),))
+    )
+    optimiser, steps = torch.optim.Adam([weights, bias], lr), 0
+    with torch.enable_grad():
+        for epoch in range(epochs):
+            order = torch.from_numpy(stream(0, "adam probe", epoch).permutation(len(h))).to(h.device)
+            interrupts.point()
+            for rows in order.split(batch_size):
+                loss = cross_entropy(linear(h[rows], weights, bias), y[rows])
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+                steps += 1
+    weights, bias = weights.detach(), bias.detach()
+    return Probe(weights, bias, classes, float(cross_entropy(linear(h, weights, bias), y)), steps)
+
+
 @torch.no_grad()
 def inside(
     problem: AlignedProblem, net: Online, state: Mapping[str, Tree], test: Tensor, views: Tensor
@@ -156,7 +195,7 @@ def inside(
     h, followed = (problem.features(net.encoder, p, flat, plain=True) for p in (theta, target))
     rows = torch.ones(len(views), dtype=z.dtype, device=z.device)
     loss = net.objective_of_features({**theta, "target": target}, h, followed, rows)[0]
-    rank = effective_rank(correlation(z[:, None])) if bool((z.abs() < LIMIT).all()) else math.nan
+    rank = effective_rank(z.mT @ z / len(z)) if bounded(z) else math.nan
     return {"self_loss": float(loss), "rank": float(rank)}
 
 
@@ -168,7 +207,7 @@ def represented(problem: AlignedProblem, net: Online, theta: Mapping[str, Tensor
 
 def mean_pair(representations: Sequence[Tensor]) -> float:
     """The mean unbiased CKA of two of the representations [L, d_k]; NaN where there are no two or one is not finite."""
-    if len(representations) < 2 or not all(bool((a.abs() < LIMIT).all()) for a in representations):
+    if len(representations) < 2 or not bounded(*representations):
         return math.nan
     found = pairwise_cka(representations, unbiased=len(representations[0]) >= 4)
     p, q = torch.triu_indices(len(found), len(found), 1)

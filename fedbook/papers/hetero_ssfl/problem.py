@@ -6,64 +6,61 @@ The labels never reach a client's self-supervised training: they are used to spl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fedbook import arguments, data
+from fedbook import arguments
 from fedbook.federation.population import Federation
 from fedbook.learning.augmentation import AUGMENTATIONS
 from fedbook.learning.encoders import ENCODERS, Encoder, encoder
-from fedbook.learning.pretraining import CHUNK, PretrainingSettings, brightest, few_rows
-from fedbook.learning.problems import OPTIONS, judged, pixel_moments
+from fedbook.learning.evaluation import CHUNK, few_rows
+from fedbook.learning.pretraining import PretrainingSettings
+from fedbook.learning.problems import evaluations, load_images
 from fedbook.learning.views import Views
 from fedbook.papers.hetero_ssfl.alignment_set import alignment_images, split_alignment
-from fedbook.partition import Partition, by_name
+from fedbook.partition import Partition
 from fedbook.randomness import stream
+from fedbook.settings import setting
 
 OWN_SOURCE = "holdout"
 DATASETS = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "svhn", "emnist", "pathmnist", "tiny_imagenet")
 SOURCES = (OWN_SOURCE, "noise", "photographs", *DATASETS)
 
 
-@dataclass(frozen=True)
 class AlignedSettings(PretrainingSettings):
-    """As :class:`PretrainingSettings`, with several architectures and an alignment set.
-
-    ``architectures``: words of fedbook.learning.encoders, separated by commas, each perhaps with a width of its own
-    (``cnn_s:24,mlp``); clients get them by ``assignment``, in "turn" or at "random" (the same for every seed).
-    ``model``, ``width``: the one architecture of methods that average weights. ``alignment_samples`` (L): images of the
-    alignment set. ``alignment_source``: "holdout" takes them out of the training images before these are split;
-    "noise", "photographs" or the name of another dataset. ``probe``: the linear probe is fitted "exact"ly to
-    standardised features, or by Adam as the "paper" does it. ``evaluate_every`` 0: two evaluations a run.
-    """
+    """How images are split among clients of several architectures, and their alignment set."""
 
     projector: str = "batch_norm"
     clients: int = 5
     classes_per_client: int = 2
     bank: int = 0
     neighbours: int = 10
-    model: str = "cnn_m"
+    model: str = setting("cnn_m", None, "the encoder of methods that average weights", choices=ENCODERS)
     width: int = 32
-    architectures: str = "cnn_s,cnn_m,mlp"
-    assignment: str = "turn"
-    alignment_samples: int = 300
-    alignment_source: str = OWN_SOURCE
-    probe: str = "exact"
+    architectures: str = setting(
+        "cnn_s,cnn_m,mlp", None,
+        "words of fedbook.learning.encoders, separated by commas, each perhaps with a width of its own (cnn_s:24,mlp)",
+    )  # fmt: skip
+    assignment: str = setting("turn", None, "how clients get theirs; random: the same for every seed",
+                              choices=("turn", "random"))  # fmt: skip
+    alignment_samples: int = setting(300, "L", "images of the alignment set", minimum=2)
+    alignment_source: str = setting(
+        OWN_SOURCE, None, "holdout: taken out of the training images before these are split", choices=SOURCES
+    )
+    probe: str = setting(
+        "exact", None, "how the linear probe is fitted: to standardised features, or by Adam as the paper does it",
+        choices=("exact", "paper"),
+    )  # fmt: skip
+    evaluate_every: int = evaluations(2)
 
-    def __post_init__(self):
-        super().__post_init__()
+    def cross_check(self) -> None:
+        """Every architecture is known, and there once. Raises: ValueError."""
         self.words()
-        arguments.one_of("assignment", self.assignment, ("turn", "random"))
-        arguments.integer("alignment_samples", self.alignment_samples, 2)
-        arguments.one_of("alignment_source", self.alignment_source, SOURCES)
-        arguments.one_of("probe", self.probe, ("exact", "paper"))
 
     def words(self) -> dict[str, tuple[str, int]]:
-        """The architectures: word to (backbone, width of its representation). Raises: TypeError, ValueError."""
-        if not isinstance(self.architectures, str):
-            raise arguments.wrong(TypeError, "architectures", self.architectures, "words separated by commas")
+        """The architectures: word to (backbone, width of its representation). Raises: ValueError."""
         found: dict[str, tuple[str, int]] = {}
         for word in (word.strip() for word in self.architectures.split(",")):
             name, colon, width = word.partition(":")
@@ -151,39 +148,29 @@ def aligned_problem(
     Images of a source with other grey levels are rounded to those of ``name``: what is sent is what is used.
     Raises: TypeError, ValueError, fedbook.data.DataNotFound.
     """
-    settings = settings or AlignedSettings()
-    if not isinstance(settings, AlignedSettings):
-        raise arguments.wrong(TypeError, "settings", settings, "AlignedSettings")
+    settings = arguments.instance("settings", settings or AlignedSettings(), AlignedSettings)
     if settings.alignment_source == name:
         allowed = f"{OWN_SOURCE} for images of the same data that no client holds"
         raise arguments.wrong(ValueError, "alignment_source", name, allowed)
-    images = data.load(name, dtype=torch.uint8, **({} if name == "digits" else {"root": root}))
-    (x, y), (test_x, test_y) = judged(images, settings)
-    top, shape, count = brightest(name), tuple(x.shape[1:]), settings.alignment_samples
+    images, count = load_images(name, settings, root), settings.alignment_samples
     if settings.alignment_source == OWN_SOURCE:
-        arguments.integer("alignment_samples", count, 2, len(y) - 1)
-        alignment, x, y = split_alignment(x, y, count)
+        arguments.integer("alignment_samples", count, 2, len(images.y) - 1)
+        alignment, x, y = split_alignment(images.x, images.y, count)
+        images = replace(images, x=x, y=y)
     else:
-        alignment = (alignment_images(settings.alignment_source, count, shape, root=root) * top).round()
-    mean, deviation = (value / top for value in pixel_moments(x))
-    x, test_x = (pixels.to(device=device, dtype=dtype) / top for pixels in (x, test_x))
-    options = {key: getattr(settings, key) for key in OPTIONS[settings.partition]}
-    splits = tuple(by_name(settings.partition, y, settings.clients, seed, **options) for seed in seeds)
-    assigned = settings.assigned()
-    head = settings.projector, settings.projector_hidden
-    made = {word: encoder(kind, shape, width, *head) for word, (kind, width) in settings.words().items()}
-    one = encoder(settings.model, shape, settings.width, *head)
-    for net in (*made.values(), one):
-        net.module.to(device)
-    seen = torch.arange(len(y))
-    if 0 < settings.judged_samples < len(y):
-        seen = few_rows(y, settings.judged_samples)
+        alignment = alignment_images(settings.alignment_source, count, images.shape, root=root)
+        alignment = (alignment * images.top).round()
+    x, test_x = images.scaled(device, dtype)
+    assigned, head = settings.assigned(), (settings.projector, settings.projector_hidden)
+    made = {word: encoder(kind, images.shape, width, *head) for word, (kind, width) in settings.words().items()}
     return AlignedProblem(
-        name=name, settings=settings, x=x, y=y.to(device), test_x=test_x, test_y=test_y.to(device),
-        levels=alignment.to(device=device, dtype=torch.uint8), top=top, classes=tuple(images.classes),
-        partitions=splits, assigned=tuple(assigned), model=one,
-        encoders={word: made[word] for word in dict.fromkeys(assigned)},
-        views=Views(AUGMENTATIONS[settings.views], mean, deviation, shape, settings.bank), seen=seen.to(device),
+        name=name, settings=settings, x=x, y=images.y.to(device), test_x=test_x, test_y=images.test_y.to(device),
+        levels=alignment.to(device=device, dtype=torch.uint8), top=images.top, classes=images.classes,
+        partitions=images.split(seeds), assigned=tuple(assigned),
+        encoders={word: made[word].to(device) for word in dict.fromkeys(assigned)},
+        model=encoder(settings.model, images.shape, settings.width, *head).to(device),
+        views=Views(AUGMENTATIONS[settings.views], *images.moments(), images.shape, settings.bank),
+        seen=few_rows(images.y, settings.judged_samples).to(device),
     )  # fmt: skip
 
 

@@ -25,83 +25,66 @@ from fedbook import arguments
 from fedbook.federation.checkpoint import identity
 from fedbook.federation.cohort import Cohort, Everyone, FixedSize, Sampler
 from fedbook.federation.exchange import Exchange, Local, Reply, Round, weighted_mean
-from fedbook.federation.loop import Rounds, Turn, no_setup
+from fedbook.federation.loop import Turn, no_setup
 from fedbook.federation.population import Federation
-from fedbook.federation.tree import Tree
+from fedbook.federation.tree import Tree, per_row
 from fedbook.geometry import ambient_mean, frechet_mean, stepped, tangent_mean
-from fedbook.papers.description import Paper, own_settings
 from fedbook.papers.prirfed import local_call
 from fedbook.papers.prirfed.losses import RecordLoss, Records
 from fedbook.papers.prirfed.participation import Guarantee, run_guarantee
-from fedbook.papers.prirfed.problem import PROBLEMS, ManifoldProblem, ManifoldSettings, manifold_problem
 from fedbook.privacy.release import Release
 from fedbook.randomness import normal
+from fedbook.settings import Settings, setting
 
 MOST_EPSILON = 100.0  # of a call: beyond, nothing is promised
 GATHERED = 2**29  # bytes of records that one batch of agents may gather
 
 
-@dataclass(frozen=True)
-class Config:
-    """Settings of every method; each field with the paper's symbol and its degenerate value.
+class Config(Settings):
+    """Settings of every method.
 
-    ``rounds`` (T). ``agents_per_round`` (s; 0: everyone). ``local_steps`` (K: steps of Algorithm 2, epochs of
-    Algorithm 3). ``inner_steps`` (m; 0: floor(10 N / 3); 1: Algorithm 3 is Algorithm 2 on all records). ``batch_size``
-    (b of Algorithm 2; 0: all records of the agent). ``lr`` (alpha; 0: 1 / (2 L_g)); ``lr_power``: the step of round t
-    is lr / (t + 1)^lr_power (0: constant). ``clip_norm`` (tau = tau_1; 0: that of the problem; methods without noise
-    clip only with ``clip_without_noise``). ``clip_gradient`` (tau_0 of Algorithm 3; 0: tau_1; another value makes the
-    steps biased). ``epsilon_call``, ``delta_call`` (epsilon, delta): what ONE local call may cost one record.
-    ``sigma_rule``: the noise that keeps it, "calibrated", or the published formula, "paper", with ``noise_constant``
-    (o = 1). ``sigma``: the noise itself (0: from the rule). ``aggregation``: "tangent" (equation 3.2), "frechet" (3.1,
-    iterated) or "ambient". ``option``: "last" (Option 1), "random" (Option 2 as the proofs need it: the run goes on
-    from the last points, the reported one is drawn from all inner ones), "paper" (Option 2 as printed: it goes on from
-    the drawn points). ``scale``: "mean", or "sum": gradients of the sum over an agent's records; with sigma_rule
-    "paper" under the noise for the mean, as in code that the paper builds on, which costs far more than epsilon_call
-    (the report shows it). ``prox`` (mu of RFedProx; 0: RFedAvg). ``accountant``: "participation" (sound, always
-    reported), or beside it "paper" (Theorem 4.2) or "paper_parallel", as epsilon_claimed. ``delta`` of the whole run
-    (0: delta_call); ``budget``: the epsilon that ends it (0: none).
+    With ``scale`` "sum" gradients are of the sum over an agent's records; with ``sigma_rule`` "paper" they are under
+    the noise for the mean, as in code that the paper builds on, which costs far more than ``epsilon_call`` (the report
+    shows it).
     """
 
-    rounds: int = 200
-    agents_per_round: int = 1
-    local_steps: int = 3
-    inner_steps: int = 0
-    batch_size: int = 0
-    lr: float = 0.1
-    lr_power: float = 0.0
-    clip_norm: float = 0.0
-    clip_gradient: float = 0.0
-    clip_without_noise: bool = False
-    epsilon_call: float = 0.15
-    delta_call: float = 1e-4
-    sigma_rule: str = "calibrated"
-    noise_constant: float = 1.0
-    sigma: float = 0.0
-    aggregation: str = "tangent"
-    option: str = "last"
-    scale: str = "mean"
-    prox: float = 0.1
-    accountant: str = "participation"
-    delta: float = 0.0
-    budget: float = 0.0
-
-    def __post_init__(self):
-        for name in ("rounds", "agents_per_round", "inner_steps", "batch_size"):
-            arguments.integer(name, getattr(self, name), 0)
-        arguments.integer("local_steps", self.local_steps, 1)
-        for name in ("lr", "lr_power", "clip_gradient", "sigma", "prox", "budget"):
-            arguments.real(name, getattr(self, name), 0.0)
-        arguments.real("clip_norm", self.clip_norm, 0.0)
-        arguments.flag("clip_without_noise", self.clip_without_noise)
-        arguments.real("epsilon_call", self.epsilon_call, maximum=100.0, above=0.0)
-        arguments.real("delta_call", self.delta_call, above=0.0, below=1.0)
-        arguments.real("noise_constant", self.noise_constant, above=0.0)
-        arguments.real("delta", self.delta, 0.0, below=1.0)
-        arguments.one_of("sigma_rule", self.sigma_rule, ("calibrated", "paper"))
-        arguments.one_of("aggregation", self.aggregation, AGGREGATIONS)
-        arguments.one_of("option", self.option, ("last", "random", "paper"))
-        arguments.one_of("scale", self.scale, ("mean", "sum"))
-        arguments.one_of("accountant", self.accountant, ("participation", "paper", "paper_parallel"))
+    rounds: int = setting(200, "T", "rounds of the federation", minimum=0)
+    agents_per_round: int = setting(1, "s", "agents drawn in a round", "0: everyone", minimum=0)
+    local_steps: int = setting(3, "K", "steps of Algorithm 2, epochs of Algorithm 3", minimum=1)
+    inner_steps: int = setting(
+        0, "m", "inner steps of Algorithm 3, by default floor(10 N / 3)", "1: Algorithm 2 on all records", minimum=0
+    )
+    batch_size: int = setting(0, "b", "records of a step of Algorithm 2", "0: all", minimum=0)
+    lr: float = setting(0.1, "alpha", "step size", "0: 1 / (2 L_g)", minimum=0.0)
+    lr_power: float = setting(0.0, None, "the step of round t is lr / (t + 1)^lr_power", "0: constant",
+                            minimum=0.0, maximum=10.0)  # fmt: skip
+    clip_norm: float = setting(0.0, "tau", "longer gradients are clipped to it", "0: the problem's own", minimum=0.0)
+    clip_gradient: float = setting(0.0, "tau_0", "of Algorithm 3; a value unlike tau makes its steps biased", "0: tau",
+                                   minimum=0.0, maximum=1e12)  # fmt: skip
+    clip_without_noise: bool = setting(False, None, "whether methods without noise clip too")
+    epsilon_call: float = setting(0.15, "epsilon", "what ONE local call may cost one record", maximum=100.0, above=0.0)
+    delta_call: float = setting(1e-4, "delta", "at which that is counted", above=0.0, below=1.0)
+    sigma_rule: str = setting("calibrated", None, "the noise that keeps it; paper: the published formula",
+                              choices=("calibrated", "paper"))  # fmt: skip
+    noise_constant: float = setting(1.0, "o", "constant of the published formula", above=0.0)
+    sigma: float = setting(0.0, "sigma", "the noise itself", "0: from the rule", minimum=0.0)
+    aggregation: str = setting("tangent", None, "tangent: equation (3.2); frechet: (3.1), iterated",
+                               choices=("tangent", "frechet", "ambient"))  # fmt: skip
+    option: str = setting(
+        "last", None,
+        "last: Option 1; random: Option 2 as the proofs need it, the run goes on from the last points and the one "
+        "reported is drawn from all inner ones; paper: Option 2 as printed, it goes on from the drawn points",
+        choices=("last", "random", "paper"),
+    )  # fmt: skip
+    scale: str = setting("mean", None, "gradients over an agent's records", choices=("mean", "sum"))
+    prox: float = setting(0.1, "mu", "pull of RFedProx to the server's point", "0: RFedAvg", minimum=0.0)
+    accountant: str = setting(
+        "participation", None,
+        "participation: sound, always reported; beside it, as epsilon_claimed, paper: Theorem 4.2",
+        choices=("participation", "paper", "paper_parallel"),
+    )  # fmt: skip
+    delta: float = setting(0.0, None, "of the whole run", "0: delta_call", minimum=0.0, below=1.0)
+    budget: float = setting(0.0, None, "the epsilon that ends the run", "0: none", minimum=0.0)
 
     def sampler(self, num_agents: int) -> Sampler:
         """The sampler that these settings mean among ``num_agents``."""
@@ -113,9 +96,6 @@ class Config:
     def step(self, t: int) -> float:
         """alpha_t."""
         return self.lr / (t + 1) ** self.lr_power
-
-
-AGGREGATIONS = ("tangent", "frechet", "ambient")
 
 
 @dataclass(frozen=True)
@@ -269,7 +249,7 @@ class PriRFed:
     def _maybe(self, new: Tensor, old: Tensor, turn: Turn) -> Tensor:
         """Option 2 without keeping all points: the new one with probability 1/(t+1) is uniform over all so far."""
         taken = torch.tensor([rng.random() * (turn.t + 1) < 1 for rng in turn.streams("option 2")], device=new.device)
-        return torch.where(taken.view(-1, *[1] * self.manifold.point_ndim), new, old)
+        return torch.where(per_row(taken, new), new, old)
 
     def weights(self, cohort: Cohort) -> Tensor:
         """N_i, 0 where a place of the cohort is empty: [S, m]."""
@@ -278,8 +258,7 @@ class PriRFed:
     def aggregate(self, x: Tensor, points: Tensor, weights: Tensor) -> Tensor:
         """The agents' points [S, m, *point] as one point for each seed. Source: equations (3.1), (3.2)."""
         weights = weights.to(x.device)
-        empty = (weights == 0).view(*weights.shape, *[1] * self.manifold.point_ndim)
-        points = torch.where(empty, x.unsqueeze(1), points)
+        points = torch.where(per_row(weights == 0, points), x.unsqueeze(1), points)
         weights = weights.to(x.dtype) / weights.sum(1, keepdim=True)
         if self.config.aggregation == "frechet":
             return frechet_mean(self.manifold, x, points, weights)[0]
@@ -305,7 +284,7 @@ class PriRFed:
     def _solve(self, local: Local) -> dict[str, Tensor]:
         c, start, agent = self.config, local.inbox["x"], _Records(local, self.loss.broadcasts)
         noise, lr = self.noise(local), c.step(local.t)
-        scale = agent.sizes.to(start).view(-1, *[1] * self.manifold.point_ndim) if c.scale == "sum" else 1.0
+        scale = per_row(agent.sizes, start).to(start) if c.scale == "sum" else 1.0
         if self.method.solver == "rsvrg":
             steps = c.local_steps * c.inner_steps
             drawn = [rng.integers(n, size=(c.local_steps, c.inner_steps)) for rng, n in agent.draws("records")]
@@ -331,7 +310,7 @@ class PriRFed:
         """A point drawn from the local ones: x_0..x_{K-1}, over which the proofs average; "paper": as printed."""
         printed = self.config.option == "paper" and self.method.solver == "rsgd"  # K + 1 points
         which = torch.tensor([int(rng.integers(steps + printed)) for rng in local.streams("option 2")], device=x.device)
-        which, drawn = which.view(-1, *[1] * self.manifold.point_ndim), x
+        which, drawn = per_row(which, x), x
         for number, point in enumerate(points, start=1):
             x, drawn = point, torch.where(which == number, point, drawn)
         x, drawn = self.manifold.nearest(x), self.manifold.nearest(drawn)
@@ -507,72 +486,3 @@ def _some(local: Local, rows: slice) -> Local:
         local, inbox={name: x[rows] for name, x in local.inbox.items()}, data=data, clients=local.clients[rows],
         seeds=local.seeds[rows], noise_seeds=local.noise_seeds and local.noise_seeds[rows],
     )  # fmt: skip
-
-
-def problem_of(problem: str, settings: Mapping[str, Any], seeds: Sequence[int], device: str) -> ManifoldProblem:
-    """The records and splits that the settings name (those of ManifoldSettings; others are ignored)."""
-    return manifold_problem(problem, own_settings(ManifoldSettings, settings), seeds, device)
-
-
-def build(
-    method: str, problem: str, settings: Mapping[str, Any], seeds: Sequence[int], device: str, **options: Any
-) -> Rounds:
-    """The run that the settings name (fields of Config and of ManifoldSettings)."""
-    config = own_settings(Config, settings)
-    task = problem_of(problem, settings, seeds, device)
-    pooled = METHODS[method].pooled
-    algorithm = PriRFed(
-        config, task.loss, task.start, method, bound=task.bound, smoothness=task.smoothness, public=task.public,
-        inner_steps=max(1, 10 * settings["agents"] // 3),
-    )  # fmt: skip
-    federation = task.federation(pooled)
-    sizes = federation.sizes.flatten().tolist()
-    config.sampler(federation.num_clients if not pooled else settings["agents"])  # refused here by its own name
-    if config.batch_size and METHODS[method].solver == "rsgd":
-        arguments.integer("batch_size", config.batch_size, 1, min(sizes))
-    figures = {"epsilon_call": algorithm.call(sizes)}
-    for word, found in (("promised", algorithm.promised(federation.num_clients, sizes)),
-                        ("claimed", algorithm.claimed(federation.num_clients))):  # fmt: skip
-        figures |= {f"epsilon_{word}": found and found.epsilon, f"delta_{word}": found and found.delta}
-    return Rounds(
-        algorithm, federation, config.rounds, seeds=seeds,
-        evaluate=task.evaluation(**{name: math.nan if v is None else v for name, v in figures.items()}),
-        every=settings["evaluate_every"] or max(1, config.rounds // 50), delta=config.delta or config.delta_call,
-        budget=config.budget or None, **options,
-    )  # fmt: skip
-
-
-MATRICES = {"agents": 50, "samples": 20_000, "inner_steps": 10, "lr": 0.3, "start": "origin"}
-PAPER = Paper(
-    name="prirfed",
-    title="PriRFed: private federated learning on Riemannian manifolds (chapter 3)",
-    methods={word: method.words for word, method in METHODS.items()},
-    problems=PROBLEMS,
-    profiles={
-        "quick": {"rounds": 20, "agents": 10, "samples": 2000},
-        "standard": {},
-        "paper": {"sigma_rule": "paper"},
-    },
-    settings=(Config, ManifoldSettings),
-    fits={
-        "pca-digits": {"samples": 0},
-        "pca-synthetic": {
-            "agents": 16, "samples": 1120, "agents_per_round": 0, "local_steps": 1, "lr": 0.0, "delta_call": 1e-5,
-        },
-        "pca-directional": {
-            "agents": 8, "samples": 4000, "agents_per_round": 0, "local_steps": 1, "lr": 0.5, "delta_call": 1e-5,
-        },
-        "frechet-patches": MATRICES,
-        "frechet-cifar10": MATRICES,
-        "frechet-pathmnist": MATRICES,
-        "frechet-wishart": {"agents": 20, "samples": 5000, "inner_steps": 10, "lr": 0.05},
-        "frechet-ball": {"agents": 10, "samples": 4000, "agents_per_round": 0, "local_steps": 1, "lr": 0.0},
-        "words-mammals": {"agents": 9, "samples": 0, "inner_steps": 5, "lr": 0.3, "start": "origin"},
-        "words-tree": {"agents": 9, "samples": 0, "inner_steps": 5, "lr": 0.3, "start": "origin", "ridge": 1e-3},
-    },
-    build=build,
-    delta=1e-4,
-    metric="excess_risk",
-    larger_is_better=False,
-    curves=("grad_norm", "error"),
-)  # fmt: skip

@@ -30,10 +30,10 @@ def region_covariance(images: Tensor) -> Tensor:
     [n, 9, 9] on the images' device.
     Raises: TypeError, ValueError. Source: Tuzel, Porikli, Meer 2006, equation 2 (without the ridge).
     """
-    images = _checked(images)
+    arguments.tensor("images", images, shape=(None, 3, None, None))
     result = torch.empty(len(images), 9, 9, dtype=torch.float64, device=images.device)
     for start in range(0, len(images), CHUNK):
-        centred = _features(images[start : start + CHUNK]).flatten(2)
+        centred = pixel_features(images[start : start + CHUNK]).flatten(2)
         centred -= centred.mean(-1, keepdim=True)
         covariance = centred @ centred.mT / (centred.shape[-1] - 1)
         covariance = 0.5 * (covariance + covariance.mT)  # symmetric to the last bit
@@ -43,7 +43,6 @@ def region_covariance(images: Tensor) -> Tensor:
     return result
 
 
-@torch.no_grad()
 def pixel_features(images: Tensor) -> Tensor:
     """The nine features of every pixel, in the order of ``FEATURES``.
 
@@ -51,12 +50,7 @@ def pixel_features(images: Tensor) -> Tensor:
     the absolute differences |I(x+1) - I(x-1)| and |-I(x-1) + 2 I(x) - I(x+1)| along x and y. Outside of the image lies
     its nearest pixel.
     Shapes: ``images`` [n, 3, H, W] as in :func:`region_covariance`; result float64 [n, 9, H, W].
-    Raises: TypeError, ValueError.
     """
-    return _features(_checked(images))
-
-
-def _features(images: Tensor) -> Tensor:
     n, _, height, width = images.shape
     colours = images.double()
     if images.dtype == torch.uint8:
@@ -72,17 +66,3 @@ def _features(images: Tensor) -> Tensor:
         features[:, 5 + axis] = (after - before).abs()
         features[:, 7 + axis] = (2 * here - before - after).abs()
     return features
-
-
-def _checked(images: Tensor) -> Tensor:
-    arguments.tensor("images", images, shape=(None, 3, None, None))
-    allowed = "uint8 in 0..255 or floating-point in [0, 1]"
-    if images.dtype != torch.uint8 and not images.dtype.is_floating_point:
-        raise arguments.wrong(TypeError, "images", images, allowed)
-    if min(images.shape[2:]) < 2:
-        raise arguments.wrong(ValueError, "images", images, "a tensor of shape (any, 3, H, W), H and W at least 2")
-    if images.dtype.is_floating_point and images.numel():
-        low, high = (float(value) for value in images.aminmax())
-        if low < 0 or high > 1:
-            raise ValueError(f"images: got values from {low:g} to {high:g}; allowed is {allowed}")
-    return images

@@ -15,11 +15,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from fedbook import arguments
 from fedbook.privacy.accountant import Draws, inverse_square, total_epsilon
 from fedbook.privacy.gaussian import calibrate, gaussian_delta
 
-SAMPLERS = ("none", "fixed")
 UP = 1 + 1e-12  # against the rounding of another order of operations
 
 
@@ -52,13 +50,8 @@ def paper_sigma_rsgd(
     """DP-RSGD's published noise for one call: sigma^2 = o K log(1/delta) tau^2 / (N_i^2 epsilon^2).
 
     With ``constant`` o = 1 it does not keep (``epsilon``, ``delta``): see :func:`needed_constant`.
-    Raises: TypeError, ValueError. Source: PriRFed, section 5.1.
+    Source: PriRFed, section 5.1.
     """
-    epsilon, delta = _budget(epsilon, delta)
-    records = arguments.integer("records", records, 1)
-    clip_norm = arguments.real("clip_norm", clip_norm, above=0.0)
-    steps = arguments.integer("steps", steps, 1)
-    constant = arguments.real("constant", constant, above=0.0)
     return math.sqrt(constant * steps * -math.log(delta)) * clip_norm / (records * epsilon)
 
 
@@ -67,18 +60,16 @@ def paper_sigma_rsvrg(
 ) -> float:
     """DP-RSVRG's published noise for one call: DP-RSGD's with m K steps. ``clip_norm``: max(tau0, tau1).
 
-    Raises: TypeError, ValueError. Source: PriRFed, section 5.2 (constant 1 in section 6).
+    Source: PriRFed, section 5.2 (constant 1 in section 6).
     """
-    epochs = arguments.integer("epochs", epochs, 1)
-    steps = epochs * arguments.integer("inner_steps", inner_steps, 1)
-    return paper_sigma_rsgd(epsilon, delta, records, clip_norm, steps, constant)
+    return paper_sigma_rsgd(epsilon, delta, records, clip_norm, epochs * inner_steps, constant)
 
 
 def needed_constant(epsilon: float, delta: float) -> float:
     """The o with which the published noise of full-batch DP-RSGD just keeps (``epsilon``, ``delta``).
 
     A call's shift is mu = 2 epsilon / sqrt(o log(1/delta)), whatever K, N_i and tau; it must be at most the mu*
-    whose exact curve passes through the budget. Raises: TypeError, ValueError.
+    whose exact curve passes through the budget.
     """
     multiplier = calibrate(epsilon, delta)  # 1 / mu*
     return (2 * epsilon * multiplier) ** 2 / -math.log(delta)
@@ -93,12 +84,9 @@ def one_step_delta(sigma: float, records: int, clip_norm: float, epsilon: float,
 
         delta = q delta_Gauss(log(1 + (e^epsilon - 1) / q), 2 tau / (b sigma)).
 
-    Raises: TypeError, ValueError. Source: PriRFed, Algorithms 2 and 3; Balle, Barthe, Gaboardi 2018, theorem 2.
+    Source: PriRFed, Algorithms 2 and 3; Balle, Barthe, Gaboardi 2018, theorem 2.
     """
-    sigma, records = _noise(sigma, records)
-    clip_norm = arguments.real("clip_norm", clip_norm, above=0.0)
-    epsilon = arguments.real("epsilon", epsilon, 0.0, 700.0)
-    rate = arguments.integer("batch", batch, 1, records) / records
+    rate = batch / records
     mu = 2 * clip_norm / (batch * sigma) if sigma > 0 else math.inf
     return rate * gaussian_delta(math.log1p(math.expm1(epsilon) / rate), mu)
 
@@ -107,14 +95,7 @@ def one_step_delta(sigma: float, records: int, clip_norm: float, epsilon: float,
 
 
 def rsgd_parts(sigma: float, records: int, batch: int, clip_norm: float, steps: int) -> tuple[Part, ...]:
-    """DP-RSGD: K means of ``batch`` clipped gradients, each of sensitivity 2 tau / b.
-
-    Raises: TypeError, ValueError. Source: PriRFed, Algorithm 2.
-    """
-    sigma, records = _noise(sigma, records)
-    batch = arguments.integer("batch", batch, 1, records)
-    clip_norm = arguments.real("clip_norm", clip_norm, above=0.0)
-    steps = arguments.integer("steps", steps, 1)
+    """DP-RSGD: K means of ``batch`` clipped gradients, each of sensitivity 2 tau / b. Source: PriRFed, Algorithm 2."""
     return (_part(sigma * batch / (2 * clip_norm), batch, records, steps),)
 
 
@@ -128,14 +109,9 @@ def rsvrg_parts(
     that record is the changed one, drawn at rate 1 / N_i. Any ``split`` a is sound. With one inner step x = x~:
     the drawn record cancels, and one part is left, full-batch descent under the whole noise.
 
-    ``clip_gradient``: tau0. ``clip_record``: tau1. Raises: TypeError, ValueError. Source: PriRFed, Algorithm 3.
+    ``clip_gradient``: tau0. ``clip_record``: tau1. Source: PriRFed, Algorithm 3.
     """
-    sigma, records = _noise(sigma, records)
-    clip_gradient = arguments.real("clip_gradient", clip_gradient, above=0.0)
-    clip_record = arguments.real("clip_record", clip_record, above=0.0)
-    steps = arguments.integer("epochs", epochs, 1) * arguments.integer("inner_steps", inner_steps, 1)
-    split = arguments.real("split", split, above=0.0, below=1.0)
-    alone = sigma * records / (2 * clip_gradient)
+    steps, alone = epochs * inner_steps, sigma * records / (2 * clip_gradient)
     if inner_steps == 1:
         return (_part(alone, records, records, steps),)
     drawn = _part(math.sqrt(1 - split) * sigma / (4 * clip_record), 1, records, steps)
@@ -148,18 +124,13 @@ def rsvrg_parts(
 def call_epsilon(parts: Sequence[Part], delta: float) -> float:
     """A sound epsilon of one call at ``delta``: exact for plain parts, else the smaller of Renyi and no amplification.
 
-    Raises: TypeError, ValueError. Source: Balle, Wang 2018; Wang, Balle, Kasiviswanathan 2019, theorem 27.
+    Source: Balle, Wang 2018; Wang, Balle, Kasiviswanathan 2019, theorem 27.
     """
-    delta = arguments.real("delta", delta, above=0.0, below=1.0)
     return total_epsilon(*_drawn_and_plain(parts), delta).epsilon
 
 
 def call_delta(parts: Sequence[Part], epsilon: float) -> float:
-    """The delta of one call at ``epsilon``, from the figures of :func:`call_epsilon`; 1 where nothing smaller holds.
-
-    Raises: TypeError, ValueError.
-    """
-    epsilon = arguments.real("epsilon", epsilon, 0.0)
+    """The delta of one call at ``epsilon``, from the figures of :func:`call_epsilon`; 1 where nothing smaller holds."""
     draws, mu = _drawn_and_plain(parts)
     if not draws:
         return gaussian_delta(epsilon, mu)
@@ -180,33 +151,8 @@ def calibrated_sigma_rsgd(
     """The least sigma with which one call of DP-RSGD keeps (``epsilon``, ``delta``); it shows over 99.9 % of epsilon.
 
     Full batch: 2 tau sqrt(K) / (N_i mu*). Minibatches: a search of about 2 seconds, remembered.
-    Raises: TypeError, ValueError.
     """
-    return _calibrated_rsgd(*_budget(epsilon, delta), rsgd_parts(1.0, records, batch, clip_norm, steps)[0])
-
-
-def calibrated_sigma_rsvrg(
-    epsilon: float, delta: float, records: int, clip_gradient: float, clip_record: float, epochs: int, inner_steps: int
-) -> Noise:
-    """The least noise with which one call of DP-RSVRG keeps (``epsilon``, ``delta``), and the split that shows it.
-
-    A search of about 3 seconds, remembered. Raises: TypeError, ValueError.
-    """
-    call = (records, clip_gradient, clip_record, epochs, inner_steps)
-    rsvrg_parts(1.0, *call, 0.5)  # checks them
-    return _calibrated_rsvrg(*_budget(epsilon, delta), *call)
-
-
-def rsvrg_split(
-    sigma: float, records: int, clip_gradient: float, clip_record: float, epochs: int, inner_steps: int, delta: float
-) -> float:
-    """The split a with which one call of DP-RSVRG with a given ``sigma`` shows the least epsilon at ``delta``.
-
-    A search of about 2 seconds, remembered. Raises: TypeError, ValueError.
-    """
-    call = (records, clip_gradient, clip_record, epochs, inner_steps)
-    rsvrg_parts(sigma, *call, 0.5)
-    return _best_split(sigma, arguments.real("delta", delta, above=0.0, below=1.0), *call)
+    return _calibrated_rsgd(epsilon, delta, rsgd_parts(1.0, records, batch, clip_norm, steps)[0])
 
 
 @lru_cache(maxsize=1024)
@@ -231,11 +177,16 @@ def _calibrated_rsgd(epsilon: float, delta: float, unit: Part) -> float:
 
 
 @lru_cache(maxsize=1024)
-def _calibrated_rsvrg(epsilon: float, delta: float, records: int, *call: float) -> Noise:
-    """Over the drawn part's multiplier: for each, the plain part takes what the budget leaves."""
+def calibrated_sigma_rsvrg(
+    epsilon: float, delta: float, records: int, clip_gradient: float, clip_record: float, epochs: int, inner_steps: int
+) -> Noise:
+    """The least noise with which one call of DP-RSVRG keeps (``epsilon``, ``delta``), and the split that shows it.
+
+    A search of about 3 seconds, remembered: over the drawn part's multiplier; for each, the plain part takes what the
+    budget leaves.
+    """
     from scipy.optimize import minimize_scalar
 
-    clip_gradient, clip_record, epochs, inner_steps = call
     steps, plain, drawn = epochs * inner_steps, 2 * clip_gradient / records, 4 * clip_record  # two sensitivities
     share = plain / (plain + drawn)  # the best split without amplification, and what it needs
     enough = calibrate(epsilon, delta, steps) * (plain if inner_steps == 1 else plain + drawn) * UP
@@ -270,16 +221,22 @@ def _spare_mu(draws: tuple[Draws, ...], epsilon: float, delta: float) -> float:
 
 
 @lru_cache(maxsize=1024)
-def _best_split(sigma: float, delta: float, records: int, *call: float) -> float:
+def rsvrg_split(
+    sigma: float, records: int, clip_gradient: float, clip_record: float, epochs: int, inner_steps: int, delta: float
+) -> float:
+    """The split a with which one call of DP-RSVRG with a given ``sigma`` shows the least epsilon at ``delta``.
+
+    A search of about 2 seconds, remembered.
+    """
     from scipy.optimize import minimize_scalar
 
-    clip_gradient, clip_record, _, inner_steps = call
+    call = (records, clip_gradient, clip_record, epochs, inner_steps)
     share = clip_gradient / (clip_gradient + 2 * records * clip_record)  # the best one without amplification
     if inner_steps == 1 or records == 1 or sigma == 0:
         return share
 
     def shown(log_split: float) -> float:
-        return call_epsilon(rsvrg_parts(sigma, records, *call, math.exp(log_split)), delta)
+        return call_epsilon(rsvrg_parts(sigma, *call, math.exp(log_split)), delta)
 
     bounds = (math.log(share) - 2, math.log(0.95))
     found = float(minimize_scalar(shown, bounds=bounds, method="bounded", options={"xatol": 0.03}).x)
@@ -296,21 +253,8 @@ def _drawn_and_plain(parts: Sequence[Part]) -> tuple[tuple[Draws, ...], float]:
     """The draws that amplify, and the total shift mu of the other releases."""
     draws, cost = [], 0.0
     for part in parts:
-        if not isinstance(part, Part):
-            raise arguments.wrong(TypeError, "parts", part, "a sequence of Part")
-        z = arguments.real("noise_multiplier", part.noise_multiplier, 0.0)
-        count = arguments.integer("count", part.count, 1)
-        if arguments.one_of("sampler", part.sampler, SAMPLERS) == "none":
-            cost += count * inverse_square(z)
+        if part.sampler == "none":
+            cost += part.count * inverse_square(part.noise_multiplier)
         else:
-            draws.append(Draws("fixed", arguments.real("rate", part.rate, above=0.0, below=1.0), z, count))
+            draws.append(Draws("fixed", part.rate, part.noise_multiplier, part.count))
     return tuple(draws), math.sqrt(cost)
-
-
-def _noise(sigma: float, records: int) -> tuple[float, int]:
-    return arguments.real("sigma", sigma, 0.0), arguments.integer("records", records, 1)
-
-
-def _budget(epsilon: float, delta: float) -> tuple[float, float]:
-    epsilon = arguments.real("epsilon", epsilon, maximum=1e9, above=0.0)
-    return epsilon, arguments.real("delta", delta, above=0.0, below=1.0)

@@ -6,13 +6,14 @@ for the length of a record's gradient never holds a gradient for each record.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from fedbook import arguments
+from fedbook.federation.tree import per_row
 from fedbook.geometry import Sphere, within_range
 from fedbook.geometry.manifold import Manifold
 
@@ -25,16 +26,11 @@ class RecordLoss:
     ``value(x, record)``: x [*point] and one record (name -> [...]) to a number. The closed forms below replace what
     this class derives. Shapes: ``x`` [..., *point], records [..., n, ...], ``weights`` [..., n].
     Memory of :meth:`clipped_mean` here: a gradient for each record.
-    Raises: TypeError.
     """
 
     broadcasts = False  # whether records [n, ...] may stand for [..., n, ...]
 
     def __init__(self, manifold: Manifold, value: Callable[[Tensor, Records], Tensor] | None = None):
-        if not isinstance(manifold, Manifold):
-            raise arguments.wrong(TypeError, "manifold", manifold, "a manifold of fedbook.geometry")
-        if value is not None and not callable(value):
-            raise arguments.wrong(TypeError, "value", value, "a function of a point and one record")
         self.manifold, self.value = manifold, value
 
     def values(self, x: Tensor, records: Records) -> Tensor:
@@ -51,18 +47,24 @@ class RecordLoss:
     def clipped_mean(self, x: Tensor, records: Records, weights: Tensor, bound: float) -> Tensor:
         """sum_j w_j clip(grad f_j(x)), each gradient shortened to ``bound`` in the metric at x: [..., *point].
 
-        An infinite bound clips nothing. Source: PriRFed, Algorithm 2, line 4.
+        A record whose gradient is not finite counts 0, which is in the ball like any other: a run that dies of it
+        would tell that it is there. An infinite bound clips nothing. Source: PriRFed, Algorithm 2, line 4.
         """
         g = self.gradients(x, records)
-        length = self.manifold.norm(self._beside(x), g)
-        w = weights * clip_factor(length, bound)
-        return (w.view(*w.shape, *[1] * self.manifold.point_ndim) * g).sum(w.ndim - 1)
+        factor = clip_factor(self.manifold.norm(self._beside(x), g), bound)
+        return self._weighted(weights, factor, g)
 
     def require_records(self, records: Records) -> None:
         """Refuses records with which a gradient cannot be computed at every point in range. Raises: ValueError.
 
         What may be a record is fixed beforehand and known to all: a run that stopped at an odd one would tell of it.
         """
+
+    def _weighted(self, weights: Tensor, factor: Tensor, vectors: Tensor) -> Tensor:
+        """sum_j w_j c_j v_j, where c_j = 0 also for a v_j that is not finite."""
+        w = weights * factor
+        vectors = torch.where(per_row(factor, vectors) == 0, 0.0, vectors)
+        return (per_row(w, vectors) * vectors).sum(w.ndim - 1)
 
     def _beside(self, x: Tensor) -> Tensor:
         """The points with an axis for the records: [..., 1, *point]."""
@@ -77,8 +79,9 @@ class RecordLoss:
 
 
 def clip_factor(length: Tensor, bound: float) -> Tensor:
-    """min(1, bound / length); 1 where the length is 0."""
-    return (bound / length).clamp(max=1.0)
+    """min(1, bound / length); 1 where the length is 0; with a finite bound 0 where the length is not finite."""
+    factor = (bound / length).clamp(max=1.0)
+    return factor if math.isinf(bound) else torch.where(length.isfinite(), factor, 0.0)
 
 
 class Eigenvector(RecordLoss):
@@ -106,9 +109,10 @@ class Eigenvector(RecordLoss):
         z = records["z"]
         a = (z @ x.unsqueeze(-1)).squeeze(-1)
         w = weights * a
-        if bound != float("inf"):
+        if not math.isinf(bound):
             across = (records["s"] - a.square()).clamp(min=0)
-            w = w * clip_factor(2 * a.abs() * across.sqrt(), bound)
+            factor = clip_factor(2 * a.abs() * across.sqrt(), bound)
+            w, a = w * factor, torch.where(factor == 0, 0.0, a)
         pulled = (w.unsqueeze(-2) @ z).squeeze(-2)
         return 2 * ((w * a).sum(-1, keepdim=True) * x - pulled)
 
@@ -143,11 +147,11 @@ class SquaredDistance(RecordLoss):
         """The gradient's length is 2 |a| dist(x, y), that of the logarithm."""
         log = self.manifold.log(self._beside(x), records["y"], check=False)
         a = 2 * records["a"] if "a" in records else 2.0
-        w = -weights * a
-        if bound != float("inf"):
+        factor = torch.ones_like(log[(..., *[0] * self.manifold.point_ndim)])
+        if not math.isinf(bound):
             length = self.manifold.norm(self._beside(x), log)
-            w = w * clip_factor(length * (a.abs() if isinstance(a, Tensor) else a), bound)
-        return (w.view(*w.shape, *[1] * self.manifold.point_ndim) * log).sum(w.ndim - 1)
+            factor = clip_factor(length * (a.abs() if isinstance(a, Tensor) else a), bound)
+        return self._weighted(-weights * a, factor, log)
 
 
 def descend(
@@ -155,11 +159,10 @@ def descend(
 ) -> tuple[Tensor, Tensor]:
     """Riemannian gradient descent on sum_j w_j f(x, z_j): the last point [..., *point] and its gradient's norm [...].
 
-    It ends when every norm is at most ``tolerance``. Raises: TypeError, ValueError.
+    It ends when every norm is at most ``tolerance``.
     """
-    lr = arguments.real("lr", lr, above=0.0)
     manifold = loss.manifold
-    for _ in range(arguments.integer("iterations", iterations, 1)):
+    for _ in range(iterations):
         g = loss.clipped_mean(x, records, weights, float("inf"))
         if bool((manifold.norm(x, g) <= tolerance).all()):
             break

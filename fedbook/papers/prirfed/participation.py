@@ -17,10 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedbook import arguments
 from fedbook.privacy.gaussian import calibrate, exact_epsilon, gaussian_delta
-
-ACCOUNTANTS = ("participation", "paper", "paper_parallel")
 
 # The settings of the paper's Table 1: (agents, per round) of its rows, rounds of its columns, for calls of
 # (0.15, 1e-4) and slack 1e-3.
@@ -44,44 +41,24 @@ class Guarantee(NamedTuple):
 
 
 def compose_basic(epsilon: float, delta: float, count: int) -> Guarantee:
-    """``count`` calls: (count epsilon, count delta). Raises: TypeError, ValueError. Source: PriRFed, Theorem 2.2."""
-    epsilon, delta, count = _calls(epsilon, delta, count)
+    """``count`` calls: (count epsilon, count delta). Source: PriRFed, Theorem 2.2."""
     return Guarantee(count * epsilon, count * delta, "basic")
 
 
 def compose_advanced(epsilon: float, delta: float, count: int, slack: float) -> Guarantee:
     """``count`` calls: sqrt(2k log(1/slack)) epsilon + k epsilon (e^epsilon - 1), at slack + k delta.
 
-    Raises: TypeError, ValueError. Source: PriRFed, Theorem 2.3 (Dwork, Rothblum, Vadhan 2010).
+    Source: PriRFed, Theorem 2.3 (Dwork, Rothblum, Vadhan 2010).
     """
-    epsilon, delta, count = _calls(epsilon, delta, count)
-    slack = arguments.real("slack", slack, above=0.0, below=1.0)
     total = math.sqrt(-2 * count * math.log(slack)) * epsilon + count * epsilon * _expm1(epsilon)
     return Guarantee(total, slack + count * delta, "advanced")
-
-
-def compose_optimal(epsilon: float, delta: float, count: int, delta_total: float) -> Guarantee:
-    """The least epsilon at ``delta_total`` of ``count`` calls of which only (epsilon, delta) is known.
-
-    Infinite where ``delta_total`` is below 1 - (1 - delta)^count. Raises: TypeError, ValueError.
-    Source: Kairouz, Oh, Viswanath 2015, theorem 3.3, on the real line instead of its k/2 points.
-    """
-    epsilon, delta, count = _calls(epsilon, delta, count)
-    delta_total = arguments.real("delta_total", delta_total, above=0.0, below=1.0)
-    return Guarantee(_least(_walk(epsilon, delta, 1.0, count), delta_total, count * epsilon), delta_total, "optimal")
 
 
 # --- the whole run
 
 
 def theorem_4_2(
-    epsilon: float,
-    delta: float,
-    agents: int,
-    per_round: int,
-    rounds: int,
-    slack: float = 1e-3,
-    parallel: bool = False,
+    epsilon: float, delta: float, agents: int, per_round: int, rounds: int, slack: float = 1e-3, parallel: bool = False
 ) -> Guarantee:
     """The paper's guarantee of a run, word for word; ``rule`` says which branch of its minimum is the smaller.
 
@@ -90,11 +67,9 @@ def theorem_4_2(
     above 1). ``parallel``: epsilon and delta in the place of s epsilon and s delta, since one record is in one of
     the s calls. Neither is proved: see :func:`randomised_response_counterexample`.
 
-    Raises: TypeError, ValueError. Source: PriRFed, Theorem 4.2.
+    Source: PriRFed, Theorem 4.2.
     """
-    agents, per_round, rounds = _run(agents, per_round, rounds)
-    calls = 1 if arguments.flag("parallel", parallel) else per_round
-    one_round = compose_basic(epsilon, delta, calls)
+    one_round = compose_basic(epsilon, delta, 1 if parallel else per_round)
     rate = per_round / agents
     amplified = _amplified(one_round.epsilon, rate)
     basic = compose_basic(amplified, 0.0, rounds)
@@ -103,14 +78,9 @@ def theorem_4_2(
 
 
 def participation_delta(
-    epsilon_total: float,
-    agents: int,
-    per_round: int,
-    rounds: int,
-    mu: float | None = None,
-    epsilon: float | None = None,
-    delta: float | None = None,
-) -> float:
+    epsilon_total: float, agents: int, per_round: int, rounds: int, mu: float | None = None,
+    epsilon: float | None = None, delta: float | None = None,
+) -> float:  # fmt: skip
     """The delta of a whole run at ``epsilon_total``, for one record, also against those who see the cohorts.
 
     The number of calls c of a record's agent is Binomial(T, s/N) and independent of the data, so that
@@ -119,78 +89,35 @@ def participation_delta(
 
     with delta_c the curve of c composed calls: of shift ``mu`` each (the total shift is sqrt(c) mu), or known
     only as (``epsilon``, ``delta``). Exact for Gaussian calls on the worst data, if the cohorts are seen.
-
-    Raises: TypeError, ValueError.
     """
-    epsilon_total = arguments.real("epsilon_total", epsilon_total, 0.0)
     return _mixture(agents, per_round, rounds, mu, epsilon, delta)[0](epsilon_total)
 
 
 def participation_epsilon(
-    agents: int,
-    per_round: int,
-    rounds: int,
-    delta_total: float,
-    mu: float | None = None,
-    epsilon: float | None = None,
-    delta: float | None = None,
-) -> float:
+    agents: int, per_round: int, rounds: int, delta_total: float, mu: float | None = None,
+    epsilon: float | None = None, delta: float | None = None,
+) -> float:  # fmt: skip
     """The sound epsilon of a whole run at ``delta_total``, before it starts: :func:`participation_delta` inverted.
 
-    Infinite where the calls' own ``delta`` add up to more. Raises: TypeError, ValueError.
+    Infinite where the calls' own ``delta`` add up to more.
     """
-    delta_total = arguments.real("delta_total", delta_total, above=0.0, below=1.0)
     curve, largest = _mixture(agents, per_round, rounds, mu, epsilon, delta)
     return _least(curve, delta_total, largest(delta_total))
 
 
-def participation_quantile(
-    agents: int,
-    per_round: int,
-    rounds: int,
-    delta_total: float,
-    mu: float | None = None,
-    epsilon: float | None = None,
-    delta: float | None = None,
-) -> tuple[int, float]:
-    """The same by hand: a number of calls q that half of ``delta_total`` leaves unlikely, and epsilon of q calls.
-
-    q is the least with P[Binomial(T, s/N) > q] <= delta_total / 2; the other half is spent on the curve of q
-    calls. Sound, and never below :func:`participation_epsilon`. Raises: TypeError, ValueError.
-    """
-    from scipy.stats import binom
-
-    delta_total = arguments.real("delta_total", delta_total, above=0.0, below=1.0)
-    agents, per_round, rounds = _run(agents, per_round, rounds)
-    q = int(np.argmax(binom.sf(np.arange(rounds + 1), rounds, per_round / agents) <= delta_total / 2))
-    return q, participation_epsilon(1, 1, q, delta_total / 2, mu, epsilon, delta)
-
-
 def run_guarantee(
-    epsilon: float,
-    delta: float,
-    agents: int,
-    per_round: int,
-    rounds: int,
-    accountant: str = "participation",
-    slack: float = 1e-3,
-    mu: float | None = None,
-) -> Guarantee:
+    epsilon: float, delta: float, agents: int, per_round: int, rounds: int, accountant: str = "participation",
+    slack: float = 1e-3, mu: float | None = None,
+) -> Guarantee:  # fmt: skip
     """What T rounds guarantee, if each local call keeps (``epsilon``, ``delta``).
 
     ``accountant``: ``participation`` is the sound one; ``paper`` and ``paper_parallel`` are Theorem 4.2, with and
     without its factor s. ``slack``: what delta' is above the calls' own deltas, so that all three have
     delta' = slack + T r delta (``paper``: s times delta). ``mu``: the shift of one full-batch call; such calls
     have no delta of their own, ``participation`` then goes by ``mu`` alone, and delta' is ``slack``.
-
-    Raises: TypeError, ValueError.
     """
-    accountant = arguments.one_of("accountant", accountant, ACCOUNTANTS)
     if accountant != "participation":
         return theorem_4_2(epsilon, delta, agents, per_round, rounds, slack, accountant == "paper_parallel")
-    epsilon, delta, _ = _calls(epsilon, delta, 1)
-    agents, per_round, rounds = _run(agents, per_round, rounds)
-    slack = arguments.real("slack", slack, above=0.0, below=1.0)
     if mu is not None:
         return Guarantee(participation_epsilon(agents, per_round, rounds, slack, mu), slack, accountant)
     total = slack + rounds * per_round / agents * delta
@@ -208,10 +135,9 @@ def randomised_response_counterexample(epsilon: float, agents: int) -> tuple[flo
 
     Agent 1 answers with its bit, flipped with chance 1 / (1 + e^epsilon): epsilon-private for its record. But
     answers 0 and 1 say that it was drawn, so nothing hides in the draw. Found by comparing the laws of the three
-    answers under both bits. Raises: TypeError, ValueError. Source: PriRFed, Lemma 4.1.
+    answers under both bits. ``epsilon`` at most 700. Source: PriRFed, Lemma 4.1.
     """
-    epsilon = arguments.real("epsilon", epsilon, 0.0, 700.0)
-    rate = 1 / arguments.integer("agents", agents, 1)
+    rate = 1 / agents
     honest = 1 / (1 + math.exp(-epsilon))
     zero = np.array([rate * honest, rate * (1 - honest), 1 - rate])
     one = np.array([rate * (1 - honest), rate * honest, 1 - rate])
@@ -224,9 +150,8 @@ def separated_gaussian_counterexample(epsilon: float, delta: float, rate: float)
 
     Every call has just the noise for (``epsilon``, ``delta``); the agents' points lie so far apart that each
     output tells whose it is. The round then has the call's curve times the rate. Its (epsilon, rate delta) does
-    hold, for any calls. Raises: TypeError, ValueError. Source: PriRFed, Lemma 4.1.
+    hold, for any calls. Source: PriRFed, Lemma 4.1.
     """
-    rate = arguments.real("rate", rate, maximum=1.0, above=0.0)
     mu = 1 / calibrate(epsilon, delta)
     return rate * gaussian_delta(_amplified(epsilon, rate), mu), rate * delta
 
@@ -235,16 +160,9 @@ def _mixture(
     agents: int, per_round: int, rounds: int, mu: float | None, epsilon: float | None, delta: float | None
 ) -> tuple[Callable[[float], float], Callable[[float], float]]:
     """The run's curve, and what gives an epsilon large enough for a delta."""
-    agents, per_round, rounds = _run(agents, per_round, rounds)
     rate = per_round / agents
     if mu is None:
-        if epsilon is None:
-            raise arguments.wrong(TypeError, "mu", None, "the shift of a call, or epsilon and delta of a call instead")
-        epsilon, delta, _ = _calls(epsilon, delta, 1)
         return _walk(epsilon, delta, rate, rounds), lambda _: rounds * epsilon
-    if epsilon is not None or delta is not None:
-        raise arguments.wrong(ValueError, "mu", mu, "None where epsilon and delta of a call are given")
-    mu = arguments.real("mu", mu, 0.0, infinite=True)
     return _gaussian_mixture(mu, rate, rounds), lambda delta: exact_epsilon(math.sqrt(rounds) * mu, delta * (1 - 1e-9))
 
 
@@ -303,14 +221,3 @@ def _amplified(epsilon: float, rate: float) -> float:
 
 def _expm1(x: float) -> float:
     return math.expm1(x) if x < 700 else math.inf
-
-
-def _calls(epsilon: float, delta: float | None, count: int) -> tuple[float, float, int]:
-    epsilon = arguments.real("epsilon", epsilon, 0.0)
-    return epsilon, arguments.real("delta", delta, 0.0, 1.0), arguments.integer("count", count, 0)
-
-
-def _run(agents: int, per_round: int, rounds: int) -> tuple[int, int, int]:
-    agents = arguments.integer("agents", agents, 1)
-    per_round = arguments.integer("per_round", per_round, 1, agents)
-    return agents, per_round, arguments.integer("rounds", rounds, 0)

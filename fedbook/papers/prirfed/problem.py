@@ -26,45 +26,28 @@ from fedbook.papers.prirfed.synthetic import (
 )
 from fedbook.partition import Partition, iid
 from fedbook.randomness import stream
+from fedbook.settings import Settings, setting
 
 
-@dataclass(frozen=True)
-class ManifoldSettings:
-    """Which records, and how they are split.
+class ManifoldSettings(Settings):
+    """Which records, and how they are dealt to the agents: as evenly as possible."""
 
-    ``agents`` (N). ``samples``: records in all, drawn at random (0: as many as there are), dealt to the agents as
-    evenly as possible. ``start``: x^(0) is a random point of each seed, or the "origin" (the identity, the tip of the
-    hyperboloid). ``evaluate_every``: rounds between evaluations (0: about 50 a run).
-    pca-synthetic: ``dimension`` (d + 1), ``eigengap`` (nu), ``shared_basis`` (V for V_i). frechet-wishart and
-    frechet-ball: ``radius`` of the ball. words-*: ``word`` is predicted; ``ridge`` (gamma), ``kernel_width`` (nu bar),
-    ``kernel_rule`` ("source", "paper", "printed": see fedbook.papers.prirfed.structured.kernel_weights).
-    """
-
-    agents: int = 50
-    samples: int = 0
-    start: str = "random"
-    dimension: int = 25
-    eigengap: float = 1e-3
-    shared_basis: bool = False
-    radius: float = 1.0
-    word: str = "primate"
-    ridge: float = 1e-5
-    kernel_width: float = 0.3
-    kernel_rule: str = "source"
-    evaluate_every: int = 0
-
-    def __post_init__(self):
-        arguments.integer("agents", self.agents, 1)
-        arguments.integer("samples", self.samples, 0)
-        arguments.one_of("start", self.start, ("random", "origin"))
-        arguments.integer("dimension", self.dimension, 2)
-        arguments.real("eigengap", self.eigengap, above=0.0, below=0.7)
-        arguments.flag("shared_basis", self.shared_basis)
-        arguments.real("radius", self.radius, maximum=10.0, above=0.0)
-        arguments.real("ridge", self.ridge, above=0.0)
-        arguments.real("kernel_width", self.kernel_width, above=0.0)
-        arguments.one_of("kernel_rule", self.kernel_rule, RULES)
-        arguments.integer("evaluate_every", self.evaluate_every, 0)
+    agents: int = setting(50, "N", "agents among whom the records are dealt", minimum=1, maximum=10**6)
+    samples: int = setting(0, None, "records in all, drawn at random", "0: as many as there are", minimum=0)
+    start: str = setting(
+        "random", "x^(0)", "a random point of each seed, or the origin (the identity, the tip of the hyperboloid)",
+        choices=("random", "origin"),
+    )  # fmt: skip
+    dimension: int = setting(25, "d + 1", "of pca-synthetic", minimum=2)
+    eigengap: float = setting(1e-3, "nu", "of pca-synthetic", above=0.0, below=0.7)
+    shared_basis: bool = setting(False, None, "pca-synthetic: whether all agents have one basis, V for V_i")
+    radius: float = setting(1.0, None, "of the ball of frechet-wishart and frechet-ball", maximum=10.0, above=0.0)
+    word: str = setting("primate", None, "words-*: the word that is predicted")
+    ridge: float = setting(1e-5, "gamma", "of words-*", above=0.0)
+    kernel_width: float = setting(0.3, "nu bar", "of words-*", above=0.0)
+    kernel_rule: str = setting("source", None, "words-*: see fedbook.papers.prirfed.structured.kernel_weights",
+                               choices=RULES)  # fmt: skip
+    evaluate_every: int = setting(0, None, "rounds between evaluations", "0: 50 evaluations a run", minimum=0)
 
 
 @dataclass(frozen=True)
@@ -179,9 +162,7 @@ def manifold_problem(
 
     Raises: TypeError, ValueError, fedbook.data.DataNotFound.
     """
-    settings = settings or ManifoldSettings()
-    if not isinstance(settings, ManifoldSettings):
-        raise arguments.wrong(TypeError, "settings", settings, "ManifoldSettings")
+    settings = arguments.instance("settings", settings or ManifoldSettings(), ManifoldSettings)
     family = arguments.one_of("problem", name, PROBLEMS).split("-")[0]
     made = {"pca": _eigenvector, "frechet": _frechet, "words": _words}[family](name, settings, seeds)
     samples = {key: z.to(device) for key, z in made.pop("samples").items()}

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.data.images import Root
-from fedbook.data.taxonomy import Taxonomy
-from fedbook.data.wordnet import wordnet_embedding, wordnet_mammals
+from fedbook.data import Taxonomy, wordnet_embedding, wordnet_mammals
+from fedbook.data.root import Root
 from fedbook.geometry import Hyperboloid
 from fedbook.papers.prirfed.embedding import laplacian_features, to_disk
 from fedbook.randomness import normal, stream
@@ -42,7 +41,7 @@ class Words:
 def mammal_words(root: Root = None) -> Words:
     """The 1,180 mammals of WordNet with their Laplacian features and the book's own embedding.
 
-    Raises: DataNotFound, BrokenFile, TypeError, ValueError. Source: PriRFed, section 6.3.
+    Raises: DataNotFound, BrokenFile. Source: PriRFed, section 6.3.
     """
     taxonomy = wordnet_mammals(root=root)
     return Words(taxonomy, laplacian_features(taxonomy), wordnet_embedding(root))
@@ -53,7 +52,7 @@ def synthetic_tree(seed: int = 0) -> Words:
 
     A node of depth k lies 0.65 k from the origin, at the middle of its sector, moved by up to 15 % of the sector's
     width. Features: the place in the Poincare disk, a zero behind it, all with noise of standard deviation 0.02.
-    Names are paths: "0", "0.1", "0.1.2" ... Raises: TypeError, ValueError.
+    Names are paths: "0", "0.1", "0.1.2" ...
     """
     rng = stream(seed, "synthetic tree")
     names, edges, sectors, depth = ["0"], [], [(0.0, 2 * math.pi)], [0]
@@ -77,9 +76,8 @@ def synthetic_tree(seed: int = 0) -> Words:
 def deal(words: Words, word: str, agents: int = 9, seed: int = 0) -> Tensor:
     """All words but one, dealt to agents at random, the same number each; what is left over (less than N) is unused.
 
-    Shapes: int64 [N, N_i], indices. Raises: TypeError, ValueError.
+    Shapes: int64 [N, N_i], indices. Raises: ValueError.
     """
-    _words(words)
     left_out, count = words.taxonomy.index(word), len(words.taxonomy.names)
     agents = arguments.integer("agents", agents, 1, count - 1)
     order = torch.from_numpy(stream(seed, "words").permutation(count - 1))
@@ -93,15 +91,10 @@ def word_weights(
     """The weights alpha_i(w) of each agent's words for predicting ``word``: ``kernel_weights``, checked.
 
     Shapes: ``records`` int64 [..., n], indices of each agent's words; weights [..., n].
-    Raises: TypeError, ValueError (also where an agent's weights do not sum to more than 0: its loss has no minimum).
+    Raises: ValueError (where an agent's weights do not sum to more than 0: its loss has no minimum).
     """
-    _words(words)
-    target = words.taxonomy.index(word)
-    arguments.tensor("records", records, kind="integer")
-    if not records.numel() or int(records.min()) < 0 or int(records.max()) >= len(words.points):
-        raise arguments.wrong(ValueError, "records", records, f"indices in [0, {len(words.points) - 1}]")
-    weights = kernel_weights(words.features[records], words.features[target], ridge, width, rule)
-    return require_minimum("weights", weights)
+    query = words.features[words.taxonomy.index(word)]
+    return require_minimum("weights", kernel_weights(words.features[records], query, ridge, width, rule))
 
 
 def kernel_weights(
@@ -113,14 +106,9 @@ def kernel_weights(
     that the paper's experiment follows, and the one that predicts well with the paper's gamma 1e-5. ``"paper"``: K +
     gamma I. ``"printed"``: the latter with exp(-|w - w'|^2 / (2 width)^2), as printed.
     Shapes: ``features`` [..., n, r], ``query`` [r]; weights [..., n], of either sign.
-    Raises: TypeError, ValueError. Source: PriRFed, equation (6.3) and below.
+    Raises: ValueError (a ridge lost in rounding). Source: PriRFed, equation (6.3) and below.
     """
-    arguments.tensor("features", features, kind="float")
-    if features.ndim < 2 or not features.shape[-2]:
-        raise arguments.wrong(ValueError, "features", features, "a tensor of shape (..., n, r) with n at least 1")
-    arguments.tensor("query", query, shape=features.shape[-1:], kind="float")
-    ridge, width = arguments.real("ridge", ridge, above=0.0), arguments.real("width", width, above=0.0)
-    span = 4 * width**2 if arguments.one_of("rule", rule, RULES) == "printed" else 2 * width**2
+    span = 4 * width**2 if rule == "printed" else 2 * width**2
     n = features.shape[-2]
     matrix = (-(features.unsqueeze(-2) - features.unsqueeze(-3)).square().sum(-1) / span).exp()
     near = (-(features - query).square().sum(-1) / span).exp()
@@ -134,11 +122,8 @@ def kernel_weights(
 def require_minimum(name: str, weights: Tensor) -> Tensor:
     """``weights`` if each agent's sum to more than 0; else sum_j alpha_j dist^2 has no minimum. Shapes: [..., n].
 
-    Raises: TypeError, ValueError.
+    Raises: ValueError.
     """
-    arguments.tensor(name, weights, kind="float")
-    if not weights.ndim:
-        raise arguments.wrong(ValueError, name, weights, "a tensor of shape (..., n)")
     total = weights.sum(-1)
     if bool((total <= 0).any()):
         few = int((total <= 0).sum())
@@ -158,16 +143,11 @@ def predict(
     that of the sum divided by 2 sum_j w_j: sum_j w_j Log_x(y_j) / sum_j w_j. Distances of words 12 from the origin are
     known to about 1e-9, so much smaller tolerances are not reached.
     Shapes: ``points`` [k, d + 1] on the hyperboloid, ``weights`` [k]; minimum [d + 1].
-    Raises: TypeError, ValueError. Source: PriRFed, equation (6.3).
+    Raises: ValueError. Source: PriRFed, equation (6.3).
     """
     manifold = Hyperboloid()
-    arguments.tensor("points", points, ndim=2, kind="float")
-    manifold.require_point("points", points)
-    arguments.tensor("weights", weights, shape=points.shape[:1], kind="float")
     share = require_minimum("weights", weights) / weights.sum()
-    x = manifold.origin(points.shape[1]).to(points) if start is None else manifold.require_point("start", start)
-    arguments.tensor("start", x, shape=points.shape[1:], kind="float")
-    tolerance = arguments.real("tolerance", tolerance, above=0.0)
+    x = manifold.origin(points.shape[1]).to(points) if start is None else start
 
     def at(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """An orthonormal basis, the logarithms' coordinates in it, the value."""
@@ -176,7 +156,7 @@ def predict(
         return basis, logs, share @ logs.square().sum(1) / 2
 
     basis, logs, value = at(x)
-    for _ in range(arguments.integer("iterations", iterations, 1)):
+    for _ in range(iterations):
         pull = share @ logs
         if float(pull.norm()) <= tolerance:
             break
@@ -199,8 +179,3 @@ def predict(
             break
         x, (basis, logs, value) = y, new
     return x, float((share @ logs).norm())
-
-
-def _words(words: Words) -> None:
-    if not isinstance(words, Words):
-        raise arguments.wrong(TypeError, "words", words, "Words (mammal_words() or synthetic_tree() makes them)")

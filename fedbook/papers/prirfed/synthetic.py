@@ -20,14 +20,9 @@ PROPOSALS = 10_000_000  # before a ball counts as too small
 
 
 def eigengap_records(
-    agents: int,
-    records: int,
-    dimension: int = 25,
-    eigengap: float = 1e-3,
-    shared_basis: bool = True,
-    spectrum: str = "source",
-    seed: int = 0,
-) -> Tensor:
+    agents: int, records: int, dimension: int = 25, eigengap: float = 1e-3, shared_basis: bool = True,
+    spectrum: str = "source", seed: int = 0,
+) -> Tensor:  # fmt: skip
     """Leading-eigenvector data: the rows of Z_i = U_i Sigma_i V_i^T for every agent i.
 
     U_i and V_i have orthonormal columns, uniform among all such (QR of a Gaussian matrix, the diagonal of R positive).
@@ -41,12 +36,10 @@ def eigengap_records(
     Shapes: float64 [agents, records, D], D the ``dimension`` (6 or 5 at least), records at least D.
     Raises: TypeError, ValueError. Source: Huang et al. 2024, section 6.1.
     """
-    agents = arguments.integer("agents", agents, 1)
-    leading = SPECTRA[arguments.one_of("spectrum", spectrum, SPECTRA)]
-    dimension = arguments.integer("dimension", dimension, len(leading))
-    records = arguments.integer("records", records, dimension)
-    eigengap = arguments.real("eigengap", eigengap, above=0.0, maximum=0.5)
-    shared_basis = arguments.flag("shared_basis", shared_basis)
+    leading = SPECTRA[spectrum]
+    arguments.integer("dimension", dimension, len(leading))
+    arguments.integer("records", records, dimension)
+    arguments.real("eigengap", eigengap, above=0.0, maximum=0.5)
     rngs = [stream(seed, "eigengap records", client=i) for i in range(agents)]
     left = _orthonormal(torch.stack([normal((records, dimension), rng) for rng in rngs]))
     tails = torch.stack([normal((dimension - len(leading),), rng) for rng in rngs]).abs() / dimension
@@ -62,11 +55,8 @@ def directional_records(agents: int, records: int, dimension: int = 10, variance
 
     The length is a public bound: the clip norm 1 clips no gradient of -(z^T x)^2 for unit x. The leading eigenvector
     is the first axis, up to the sample.
-    Shapes: float64 [agents, records, dimension]. Raises: TypeError, ValueError.
+    Shapes: float64 [agents, records, dimension].
     """
-    agents, records = arguments.integer("agents", agents, 1), arguments.integer("records", records, 1)
-    dimension = arguments.integer("dimension", dimension, 2)
-    variance = arguments.real("variance", variance, 1.0)
     z = torch.stack([normal((records, dimension), stream(seed, "directions", client=i)) for i in range(agents)])
     z[..., 0] *= math.sqrt(variance)
     return z / torch.linalg.vector_norm(z, dim=-1, keepdim=True)
@@ -78,11 +68,9 @@ def wishart_records(count: int, size: int = 2, radius: float = 1.0, seed: int = 
     G G^T / n with G [n, n] standard normal, drawn until the affine-invariant distance |log Z|_F from I is below the
     radius. Of 2x2 matrices 9.74 % are kept at radius 1.
     Shapes: float64 [count, n, n], n the ``size`` (1 to 4: in higher dimensions nearly nothing lies near I).
-    Raises: TypeError, ValueError (also for a ball that 10 million draws do not fill).
+    Raises: ValueError (a ball that 10 million draws do not fill).
     Source: Huang et al. 2024, section 6.2.
     """
-    count, size = arguments.integer("count", count, 1), arguments.integer("size", size, 1, 4)
-    radius = arguments.real("radius", radius, above=0.0, infinite=True)
     kept, found = [], 0
     for block in range(PROPOSALS // BLOCK):
         factors = normal((BLOCK, size, size), stream(seed, "wishart records", round=block))
@@ -104,10 +92,7 @@ def hyperbolic_ball_records(count: int, dimension: int = 2, radius: float = 1.0,
     more points near the edge. Two points are at most 2 radius apart.
     Shapes: float64 [count, dimension + 1], the hyperboloid's coordinates, time first. ``radius`` at most 10: beyond,
     float64 no longer tells near points apart.
-    Raises: TypeError, ValueError.
     """
-    count, dimension = arguments.integer("count", count, 1), arguments.integer("dimension", dimension, 1)
-    radius = arguments.real("radius", radius, 0.0, 10.0)
     direction = normal((count, dimension), stream(seed, "hyperbolic ball directions"))
     direction /= torch.linalg.vector_norm(direction, dim=-1, keepdim=True)
     level = torch.from_numpy(stream(seed, "hyperbolic ball radii").random(count))[:, None]

@@ -4,10 +4,9 @@ import math
 from itertools import combinations
 
 import pytest
-import torch
 
 from fedbook.compression import TopK
-from fedbook.papers.cvfl.accounts import ACCOUNTS, GB, MB, TimeModel, bits_per_round, index_bits
+from fedbook.papers.cvfl.accounts import GB, MB, TimeModel, bits_per_round, index_bits
 
 
 def counted(batch_size, widths, server_size, bits, server_bits, echo):
@@ -86,65 +85,13 @@ def test_index_bits_are_what_top_k_sends():
 
 def test_seconds_by_a_clock():
     model = TimeModel(latency_s=0.25, step_s=0.5, bandwidth=100.0)
-    moved, clock, passed = [10, 20.0, 0, 5], 0.0, []
+    moved, clock = [10, 20.0, 0, 5], 0.0
     for count in moved:
         for _trip in range(2):
             clock += 0.25
         for _step in range(3):
             clock += 0.5
         clock += count / 100.0
-        passed.append(clock)
-    assert model.seconds_by_round(moved, 3, trips=2).tolist() == pytest.approx(passed, rel=1e-12)
-    assert model.seconds_by_round(torch.tensor([10, 20, 0, 5]), 3, trips=2).tolist() == pytest.approx(passed)
-    assert model.seconds(4, 3, sum(moved), trips=2) == pytest.approx(passed[-1], rel=1e-12)
+    assert model.seconds(4, 3, sum(moved), trips=2) == pytest.approx(clock, rel=1e-12)
     assert TimeModel(0.2, 0.01).seconds(63138.75, 1, 1e12) == pytest.approx(13259.14, abs=0.005)  # Table 5
     assert TimeModel(0.0, 0.0).seconds(3, 1) == 0.0
-    assert model.seconds_by_round([], 3).tolist() == []
-
-
-NONSENSE = (None, "x", [], math.nan, math.inf, -1, True)
-
-
-@pytest.mark.parametrize("value", NONSENSE)
-def test_nonsense_is_refused_by_name(value):
-    good = {
-        "account": "literal",
-        "batch_size": 4,
-        "widths": [2, 3],
-        "server_size": 5,
-        "bits": 2,
-        "server_bits": 3,
-    }
-    for name in good:
-        if name == "server_bits" and value is None:
-            continue
-        with pytest.raises((TypeError, ValueError), match=f"^{name}: got"):
-            bits_per_round(**good | {name: value})
-    for name in ("form", "batch_size", "width", "kept"):
-        with pytest.raises((TypeError, ValueError), match=f"^{name}: got"):
-            index_bits(**{"form": "list", "batch_size": 2, "width": 4, "kept": 2} | {name: value})
-    for name in ("latency_s", "step_s", "bandwidth"):
-        if (name, value) == ("bandwidth", math.inf):
-            continue
-        with pytest.raises((TypeError, ValueError), match=f"^{name}: got"):
-            TimeModel(**{"latency_s": 0.1, "step_s": 0.1, "bandwidth": 1.0} | {name: value})
-    model = TimeModel(0.1, 0.1, 10.0)
-    for name in ("rounds", "local_steps", "byte_count", "trips"):
-        with pytest.raises((TypeError, ValueError), match=f"^{name}: got"):
-            model.seconds(**{"rounds": 2, "local_steps": 1, "byte_count": 1, "trips": 1} | {name: value})
-    if value != []:
-        with pytest.raises((TypeError, ValueError), match="^bytes_by_round: got"):
-            model.seconds_by_round(value, 1)
-
-
-def test_other_nonsense():
-    for widths in ([0], [2.0], [[2]], "22", 5):
-        with pytest.raises((TypeError, ValueError), match="^widths: got"):
-            bits_per_round("literal", 1, widths, 1, 2)
-    for kept in (0, 5):
-        with pytest.raises(ValueError, match="^kept: got"):
-            index_bits("list", 1, 4, kept)
-    for moved in (torch.zeros(2, 2), torch.tensor([1.0, math.nan]), [1.0, -2.0], ["1"], [True]):
-        with pytest.raises((TypeError, ValueError), match="^bytes_by_round: got"):
-            TimeModel(0.1, 0.1).seconds_by_round(moved, 1)
-    assert set(ACCOUNTS) == {"literal", "minimal", "paper", "algorithm2", "algorithm2_honest"}

@@ -181,12 +181,6 @@ def test_one_step_without_compression_is_sgd_on_the_joint_model(parts):
     assert gap(models(split), (joint[0], joint[1:])) < 1e-12
 
 
-def test_local_steps_on_stale_views_are_not_the_joint_steps():
-    problem = toy()
-    split, central = (run(start(problem, CONFIG, method)) for method in ("c-vfl", "central"))
-    assert gap(models(split), models(central)) > 1e-3
-
-
 class Garbage:
     """A codec that delivers nonsense for one party and what it got for the others."""
 
@@ -221,47 +215,6 @@ def test_what_a_party_sent_does_not_matter_to_itself(monkeypatch, victim, settin
     assert same == [m == victim + 1 for m in range(5)]
 
 
-def test_the_servers_view_does_not_matter_to_the_server(monkeypatch):
-    problem = toy()
-    right = run(start(problem, CONFIG, rounds=1))
-    spoil = lambda self, name, p, turn: torch.full_like(p, 3.0)  # noqa: E731
-    monkeypatch.setattr(CVFL, "_compressed", spoil)
-    (server, parties), (other_server, others) = models(right), models(run(start(problem, CONFIG, rounds=1)))
-    assert all(torch.equal(server[k], other_server[k]) for k in server)
-    assert not any(all(torch.equal(a[k], b[k]) for k in a) for a, b in zip(parties, others, strict=True))
-
-
-@pytest.mark.parametrize("how", ["vmap", "loop"])
-@pytest.mark.parametrize("config", ["scalar", "topk"])
-def test_the_order_of_simulation_changes_no_bit(monkeypatch, how, config):
-    for parts in ("equal", "unequal"):
-        problem = toy(parts)
-        usual = run(start(problem, LOSSY[config], how=how))
-        with monkeypatch.context() as patch:
-            patch.setattr(Everyone, "draw", lambda self, k, rng: torch.arange(k).flip(0))
-            turned = run(start(problem, LOSSY[config], how=how))
-        assert gap(models(usual), models(turned)) == 0.0
-
-
-@pytest.mark.parametrize("settings", [{}, {"fusion": "sum"}])
-@pytest.mark.parametrize("config", ["none", "magnitude"])
-def test_relabelled_parties_give_the_same_model(settings, config):
-    """Data, towers and the server's columns permuted alike."""
-    problem, order, config = toy(**settings), [2, 0, 3, 1], LOSSY.get(config, CONFIG)
-    config = replace(config, compress_server=False)  # top-k of theta_0 breaks ties by place
-    word = next(iter(problem.parts))
-    usual = start(problem, config, rounds=10)
-    theta0 = {k: v[0] for k, v in usual.server["theta0"].items()}
-    first = {
-        "theta0": {k: v[None] for k, v in problem.fusion.permute(theta0, order).items()},
-        word: {k: v[:, order] for k, v in usual.clients[word]["theta"].items()},
-    }
-    turned_problem = replace(problem, parts={word: problem.parts[word][order]})
-    turned = run(start(turned_problem, config, rounds=10, first=first))
-    (server, parties), (other, others) = models(run(usual)), models(turned)
-    assert gap((problem.fusion.permute(server, order), [parties[m] for m in order]), (other, others)) < 1e-12
-
-
 @pytest.mark.parametrize("config", ["none", *LOSSY])
 def test_a_separable_loss_sees_neither_compression_nor_staleness(config):
     problem, config = toy(fusion="logits", embedding=CLASSES), LOSSY.get(config, CONFIG)
@@ -281,29 +234,6 @@ def test_a_separable_loss_sees_neither_compression_nor_staleness(config):
 
             plain.parties[m] = plain.steps(plain.parties[m], alone)  # fmt: skip
     assert gap(models(rounds), (plain.theta0, plain.parties)) < 1e-13
-
-
-def test_local_steps_reach_the_closed_form_of_the_block_problem():
-    """Squared loss of a sum of linear embeddings: theta* + (I - eta A)^Q (theta - theta*)."""
-    problem = toy(fusion="logits", embedding=CLASSES, tower="linear", activation="linear", loss="squared")
-    config = replace(CONFIG, batch_size=0, local_steps=7, lr=0.1)
-    rounds = start(problem, config, rounds=1)
-    _, before = models(rounds)
-    _, after = models(run(rounds))
-    x = [torch.cat([part, torch.ones(N, 1).double()], 1) for part in next(iter(problem.parts.values()))]
-    y = torch.nn.functional.one_hot(problem.y, CLASSES).double()
-
-    def matrix(theta):
-        (weight, bias) = sorted(theta.values(), key=lambda v: -v.ndim)
-        return torch.cat([weight.T, bias[None]])
-
-    z = [x[m] @ matrix(before[m]) for m in range(4)]
-    for m in range(4):
-        target = y - (sum(z) - z[m])
-        a = x[m].T @ x[m] / N
-        best = torch.linalg.solve(a, x[m].T @ target / N)
-        power = torch.linalg.matrix_power(torch.eye(len(a)).double() - config.lr * a, 7)
-        assert (matrix(after[m]) - (best + power @ (matrix(before[m]) - best))).abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("parts", ["equal", "unequal"])
@@ -338,13 +268,6 @@ def test_algorithm_2_steps_along_the_returned_derivative():
         assert gap(({}, [moved]), ({}, [models(rounds)[1][m]])) < 1e-13
 
 
-def test_algorithm_2_as_printed_compresses_a_server_that_is_never_sent():
-    problem, lossy = toy(), replace(CONFIG, compressor="scalar", bits=2)
-    pair = [run(start(problem, replace(lossy, literal_server=flag), "c-vfl-one-step")) for flag in (False, True)]
-    assert gap(*map(models, pair)) > 1e-4
-    assert pair[0].bytes.total["rounds"] == pair[1].bytes.total["rounds"]
-
-
 @pytest.mark.parametrize("rule", ["magnitude", "gradient"])
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("compressor", ["none", "scalar", "hex", "topk"])
@@ -355,14 +278,6 @@ def test_without_labels_the_squared_loss_of_a_sum_is_learned_exactly(compressor,
     pair = [run(start(problem, config, method, rounds=10)) for method in ("c-vfl", "private-labels")]
     assert gap(*map(models, pair)) < 1e-12
     assert all("y" not in group.samples for group in pair[1].federation.groups.values())
-
-
-def test_without_labels_the_derivative_of_the_cross_entropy_is_stale():
-    problem = toy(fusion="sum")
-    for steps, same in ((1, True), (5, False)):
-        config = replace(CONFIG, local_steps=steps)
-        pair = [run(start(problem, config, method)) for method in ("c-vfl", "private-labels")]
-        assert (gap(*map(models, pair)) < 1e-12) is same
 
 
 @pytest.mark.parametrize("settings", [{"fusion": "sum"}, {"fusion": "logits", "embedding": CLASSES}])
@@ -406,20 +321,6 @@ def test_bytes_are_the_literal_account_and_the_headers():
         assert total["down"] == [3 * (down + 4 * (5 * header + bias))]
 
 
-def test_two_bits_cost_a_sixteenth_to_within_the_headers():
-    problem = toy(embedding=32)
-    problem = replace(problem, parts={k: v.float() for k, v in problem.parts.items()})
-    up = {
-        name: run(start(problem, replace(CONFIG, compressor=name, bits=2), rounds=1)).bytes.by_exchange["embeddings"][
-            "up"
-        ]
-        for name in ("none", "scalar", "hex", "topk")
-    }
-    for name in ("scalar", "hex"):
-        assert up[name] - 4 * HEADER_BYTES == up["none"] / 16
-    assert up["topk"] - 4 * HEADER_BYTES > up["none"] / 16  # its positions are not free
-
-
 def test_top_k_ranks_by_the_last_gradient_of_the_round_before():
     problem = toy(embedding=8)
     config = replace(CONFIG, compressor="topk", bits=8, compress_server=False)  # k = 2
@@ -449,14 +350,6 @@ def fitting(method):
     settings = {"fusion": "sum"} if method in ("secure-sum", "private-labels") else {}
     problem = toy("alone" if method == "split-learning" else "unequal", **settings)
     return problem, LOSSY["scalar" if method == "secure-sum" else "topk"]
-
-
-@pytest.mark.parametrize("name", ["none", "scalar", "hex", "randomk"])
-def test_repetitions_side_by_side_are_the_single_runs(name):
-    problem, config = toy("unequal"), LOSSY.get(name, CONFIG)
-    both = run(start(problem, config, rounds=5, seeds=[3, 5]))
-    for slot, seed in enumerate((3, 5)):
-        assert gap(models(both, slot), models(run(start(problem, config, rounds=5, seeds=[seed])))) < 1e-12
 
 
 @pytest.mark.parametrize("method", list(METHODS))
@@ -511,42 +404,6 @@ def test_an_epoch_is_every_sample_once_and_its_last_batch_may_be_short():
     assert abs(share - (1 - none)) < 4 * math.sqrt(none * (1 - none) / 400)  # draws with replacement
 
 
-def test_growing_bits_and_steps():
-    config = Config(compressor="scalar", bits=2, bits_schedule="growing", lr=0.4, lr_schedule="inverse", lr_drop=3)
-    assert [config.at(t, 32, -1.0, 1.0).bits for t in (0, 1, 15, 16, 255, 256)] == [2, 3, 3, 4, 4, 5]
-    assert [config.step(t) for t in (0, 1, 3)] == [0.4, 0.2, 0.4 / 4 / 10]
-    topk = Config(compressor="topk", bits=8, bits_schedule="growing")
-    assert [topk.at(t, 32, -1.0, 1.0).k for t in (0, 3, 8)] == [8, 20, 24]
-    assert Config(compressor="hex", bits=32).at(0, 32, -1.0, 1.0) is None
-    problem = toy(embedding=32)
-    rounds = run(start(problem, replace(config, batch_size=8, lr_schedule="constant"), rounds=20))
-    up = [record.bytes_up[0] for record in rounds.history if record.t % 4 != 3]
-    assert up == sorted(up) and up[-1] > up[0]
-
-
-def test_a_batch_of_one_and_parties_alone_work():
-    for parts in ("alone", "unequal"):
-        for config in (CONFIG, *LOSSY.values()):
-            rounds = run(start(toy(parts), replace(config, batch_size=1), rounds=2))
-            assert all(math.isfinite(v) for r in rounds.history for v in r.trace.get("squared_error", [0.0]))
-
-
-@pytest.mark.parametrize(
-    ("changes", "word"),
-    [
-        ({"local_steps": 0}, "local_steps"), ({"batch_size": -1}, "batch_size"), ({"lr": float("nan")}, "lr"),
-        ({"compressor": "zip"}, "compressor"), ({"compressor": "scalar", "bits": 0}, "bits"),
-        ({"compressor": "scalar", "bits": 17}, "bits"), ({"bits": True}, "bits"), ({"rule": "x"}, "rule"),
-        ({"sampling": None}, "sampling"), ({"dither": 1}, "dither"), ({"rounds": 1.5}, "rounds"),
-        ({"lr_schedule": "cosine"}, "lr_schedule"), ({"grid": ""}, "grid"), ({"codebook": 2}, "codebook"),
-        ({"bits_schedule": "shrinking"}, "bits_schedule"), ({"lr_drop": -1}, "lr_drop"),
-    ],
-)  # fmt: skip
-def test_settings_that_make_no_sense_are_refused_by_name(changes, word):
-    with pytest.raises((TypeError, ValueError), match=word):
-        Config(**changes)
-
-
 def test_methods_that_do_not_fit_the_problem_say_what_does():
     with pytest.raises(ValueError, match="fusion"):
         CVFL(LOSSY["scalar"], toy(), "secure-sum")
@@ -569,23 +426,6 @@ def test_a_run_that_diverged_stops_with_a_word_and_what_it_has(config):
     problem = toy(activation="linear")
     rounds = run(start(problem, replace(LOSSY.get(config, CONFIG), lr=1e30), rounds=20, evaluate=problem.evaluation()))
     assert rounds.diverged and "finite" in rounds.stopped and 0 < len(rounds.history) < 20
-
-
-def test_own_views_need_a_dither_that_can_be_drawn_again():
-    problem = toy(fusion="logits", embedding=CLASSES, loss="squared")
-    with pytest.raises(ValueError, match="noise_seeds"):
-        run(start(problem, LOSSY["scalar"], "private-labels", noise_seeds="system"))
-
-
-def test_the_trace_is_the_squared_error_of_what_was_sent():
-    problem, config = toy("unequal"), LOSSY["hex"]
-    rounds = start(problem, config, rounds=1)
-    plain = PlainLoop(problem, *models(rounds), config)
-    ((views, _),) = recorded(rounds)
-    ids = batch_ids(0, 0, N, 8)
-    exact = [functional_call(plain.nets[m], plain.parties[m], (plain.x[m][ids],)) for m in range(3)]
-    found = sum(float((v - h).square().sum()) for v, h in zip(views, exact, strict=True)) / 3  # the mean over parties
-    assert rounds.history[0].trace["squared_error"][0] == pytest.approx(found, rel=1e-9)
 
 
 def test_only_messages_cross():

@@ -1,11 +1,9 @@
 """C-VFL's outcomes at small scale, its stored tables, and its command line."""
 
-import json
 
 import pytest
 import torch
 
-from fedbook import command
 from fedbook.experiment import plan
 from fedbook.federation import run
 from fedbook.lab.chapter05_stored import megabytes_to
@@ -69,32 +67,6 @@ def test_the_papers_sizes_are_the_papers():
     epochs = [mimic["rounds"] / 15, cifar["rounds"] / 500, model["rounds"] / 16, imagenet["rounds"] / 495]
     assert epochs == [1000, 200, 100, 100] and imagenet["lr_drop"] == 50 * 495
     assert mimic["fusion"] == "concat_mlp" and {s["local_steps"] for s in (mimic, cifar, model, imagenet)} == {10}
-
-
-@pytest.mark.parametrize("compressor", ["none", "scalar", "hex", "topk"])
-def test_the_command_line_reports_accuracy_and_bytes(compressor, capsys):
-    line = f"run cvfl --problem mnist --set compressor={compressor} --set bits=2 --set local_steps=10 --set rounds=3"
-    assert command.main(line.split()) == 0
-    result = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert 0 <= result["metrics"]["accuracy"] <= 1
-    exact = 3 * 4 * 100 * 32 * 4  # rounds, parties, batch, components, bytes
-    assert result["bytes_up"] == exact if compressor == "none" else exact / 17 < result["bytes_up"] < exact / 13
-    assert result["bytes_down"] > 4 * result["bytes_up"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "word"),
-    [
-        ("bits=0", "bits"), ("compressor=zip", "compressor"), ("local_steps=0", "local_steps"),
-        ("parties=0", "parties"), ("fusion=logits", "embedding"), ("tower=lstm", "shape"),
-        ("batch_size=100000", "batch_size"),
-        ("embedding=8 compressor=topk", "width"), ("parties=30", "num_parties"),
-    ],
-)  # fmt: skip
-def test_the_command_line_refuses_what_makes_no_sense(settings, word, capsys):
-    line = ["run", "cvfl", "--problem", "digits", *(x for s in settings.split() for x in ("--set", s))]
-    assert command.main(line) == 2
-    assert word in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("steps", [1, 10, 25])

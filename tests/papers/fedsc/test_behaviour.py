@@ -1,8 +1,5 @@
 """FedSC's outcomes at small scale (check 21), its stored tables, and its command line."""
 
-import json
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -68,13 +65,3 @@ def test_a_stored_cell_comes_out_again():
         assert found == pytest.approx(kept, abs=tolerance), metric
     total = again.bytes.total["rounds"]
     assert (total["up"][0], total["down"][0]) == (cell["runs"][0]["bytes_up"], cell["runs"][0]["bytes_down"])
-
-
-def test_the_command_line(tmp_path):
-    words = ["run", "fedsc", "--method", "fedca", "--problem", "digits", "--set", "rounds=2", "--set",
-             "train_samples=200", "--set", "local_epochs=1", "--out", str(tmp_path)]  # fmt: skip
-    done = subprocess.run([sys.executable, "-m", "fedbook", *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    record = json.loads(done.stdout.strip().splitlines()[-1])
-    assert record["paper"] == "fedsc" and record["method"] == "fedca" and record["metrics"]["loss"] is None
-    assert record["metrics"]["knn"] > 0.1 and record["metrics"]["probe"] > 0.1 and record["epsilon"] is None

@@ -7,14 +7,12 @@ from functools import lru_cache
 import pytest
 import torch
 
-from fedbook.federation import Rounds, run, tree_map
+from fedbook.federation import run, tree_map
 from fedbook.federation.exchange import drive
 from fedbook.federation.loop import Turn
 from fedbook.federation.tree import leaves
-from fedbook.learning.online import only_predictor, without_predictor
-from fedbook.papers import hetero_ssfl
-from fedbook.papers.hetero_ssfl import PAPER, HeteroSSFL
-from fedbook.randomness import normal, stream
+from fedbook.papers.hetero_ssfl import HeteroSSFL
+from fedbook.randomness import stream
 from tests.papers.by_hand import gap
 from tests.papers.hetero_ssfl.small import PLAIN, SMALL, algorithm, problem, rounds_of
 
@@ -59,15 +57,6 @@ def uploaded(rounds, data, k, slot=0):
 # --- the start, and mu = 0
 
 
-def test_an_encoder_and_a_predictor_of_each_client_are_its_own():
-    """Clients of one architecture start from different draws, and a client's target is its own encoder at first."""
-    rounds = rounds_of(PLAIN)
-    for state in rounds.clients.values():
-        assert gap(without_predictor(state["theta"]), state["target"]) == 0 and only_predictor(state["theta"])
-        weight = state["theta"]["projector.first.weight"][0]
-        assert all(float((weight[0] - w).abs().max()) > 0.1 for w in weight[1:])
-
-
 @pytest.mark.parametrize(
     ("bank", "changes"), [(5, {"statistics": "train"}), (0, {"loss": "simsiam", "cohort": 3, "rounds": 1})], ids=str
 )
@@ -98,23 +87,6 @@ def test_without_the_term_a_client_knows_nothing_of_the_others(mu, together):
 
 
 @pytest.mark.parametrize(
-    "options", [{"how": "vmap", "chunk": 1}, {"how": "vmap", "chunk": 2}, {"how": "loop"}], ids=str
-)
-def test_chunks_change_nothing(options):
-    whole, other = plain(), trained(PLAIN, **options)
-    assert gap(whole.clients, other.clients) < 1e-12 and gap(whole.server, other.server) < 1e-12
-
-
-def test_the_order_of_groups_changes_nothing():
-    config, turned = replace(PLAIN, send="representations", rounds=1), SMALL.federation()
-    turned.groups = dict(reversed(turned.groups.items()))
-    turned._index()
-    a, b = trained(config), trained(config, federation=turned)
-    assert list(a.clients) == list(reversed(b.clients))
-    assert gap(a.clients, {w: b.clients[w] for w in a.clients}) < 1e-12
-
-
-@pytest.mark.parametrize(
     "changes", [{}, {"exclude_self": True, "send": "representations", "weights": "samples"}], ids=str
 )
 def test_seeds_side_by_side_are_the_single_runs(changes):
@@ -134,16 +106,6 @@ def test_a_resumed_run_is_the_whole_run(shares, tmp_path):
     assert gap(resumed.server, whole.server) == 0 and gap(resumed.clients, whole.clients) == 0
     assert resumed.bytes.total == whole.bytes.total
     assert [r.trace for r in resumed.history] == [r.trace for r in whole.history]
-
-
-@pytest.mark.parametrize("change", ["mu", "images"])
-def test_a_checkpoint_of_something_else_is_refused(change, tmp_path):
-    path, noise = tmp_path / "run.pt", problem(alignment_source="noise")
-    trained(PLAIN, noise, total=1, path=path)
-    other = noise if change == "mu" else replace(noise, levels=noise.levels.flip(0))
-    config = replace(PLAIN, mu=0.6) if change == "mu" else PLAIN
-    with pytest.raises(ValueError, match=r"hetero-ssfl\.(mu|alignment) "):
-        trained(config, other, path=path, resume=True)
 
 
 @pytest.mark.parametrize("send", ["kernels", "representations", "cheaper"])
@@ -215,12 +177,6 @@ def test_what_is_sent_changes_the_bytes_and_nothing_else(length, cheaper):
         assert total["up"] == [sum(triangle if up else 4 * length * w for w in widths)]
         assert set(found.bytes.by_exchange) == {"alignment", "train"}
     assert sorted(cheaper) == sorted([length < 2 * 9, length < 2 * 54 - 1])  # as small as it can be
-
-
-def test_the_account_of_encoder_outputs_is_by_features():
-    found = trained(replace(PLAIN, layer="encoder", send="representations", rounds=1), problem(dtype=torch.float32))
-    features = 3 * 64 + 2 * 48
-    assert found.history[0].bytes_up == [4 * 20 * features] and found.history[0].bytes_down == [5 * 4 * 20 * features]
 
 
 # --- the reference: weights, without oneself, normalised, other kernels
@@ -302,121 +258,7 @@ def louder(rounds, factor, word="mlp"):
     return rounds
 
 
-@pytest.mark.parametrize(("normalise", "matters"), [(True, False), (False, True)])
-def test_normalised_nobody_is_loud(normalise, matters):
-    config = replace(PLAIN, normalise=normalise, rounds=1)
-    plain, loud = run(rounds_of(config)), run(louder(rounds_of(config), 10))
-    for k in range(1, 5):
-        d = gap(client(plain.clients, SMALL, k), client(loud.clients, SMALL, k))
-        assert d > 1e-4 if matters else d < 1e-12
-
-
-def similarity(config, rows, seed=0):
-    """CKA of a client's alignment batch as the loss has it, and its two kernels computed here."""
-    method = rounds_of(config).algorithm
-    net, length = method.nets["mlp"], len(SMALL.alignment)
-    theta, b = net.init(stream(seed, "init"), torch.float64), normal((length, 30), stream(seed, "reference"))
-    reference = b @ b.T if method.down_kernels else b
-    rows = torch.tensor(rows)
-    value, _ = method.similarity(net, {**theta, "reference": reference}, rows)
-    a = net.represent(theta, SMALL.views.plain(SMALL.alignment[rows]), config.layer, torch.ones(len(rows)).double())[0]
-    return float(value), a @ a.T, (b @ b.T)[rows][:, rows]
-
-
-@pytest.mark.parametrize("send", ["kernels", "representations"])
-@pytest.mark.parametrize("variant", ["biased", "unbiased", "as printed"])
-def test_the_estimators_by_hand(variant, send):
-    config = replace(PLAIN, send=send, estimator="unbiased" if variant == "unbiased" else "biased",
-                     centre=variant != "as printed")  # fmt: skip
-    value, k, m = similarity(config, [4, 0, 17, 9, 2, 11, 6])
-    if variant == "unbiased":
-        k, m = (x - x.diag().diag() for x in (k, m))
-        n, one = 7, torch.ones(7, dtype=k.dtype)
-
-        def hsic(k, m):
-            both = (one @ k @ one) * (one @ m @ one) / ((n - 1) * (n - 2))
-            return (k * m).sum() + both - 2 / (n - 2) * (one @ k @ m @ one)
-
-        expected = hsic(k, m) / (hsic(k, k) * hsic(m, m)).sqrt()
-    else:
-        h = torch.eye(7, dtype=k.dtype) - (1 / 7 if variant == "biased" else 0)
-        k, m = h @ k @ h, h @ m @ h
-        expected = (k * m).sum() / (k.norm() * m.norm())
-    assert value == pytest.approx(float(expected), abs=1e-12) and abs(value) < 0.999
-
-
-@pytest.mark.parametrize("changes", [{"kernel": "rbf"}, {"estimator": "unbiased"}, {"centre": False},
-                                     {"statistics": "eval"}, {"proximal": "paper"}], ids=str)  # fmt: skip
-def test_variants_run_and_differ(changes):
-    config = replace(PLAIN, send="kernels", rounds=1)
-    plain, other = trained(config), trained(replace(config, **changes))
-    assert all(bool(x.isfinite().all()) for _, x in leaves(other.clients))
-    assert gap(trainable(plain.clients), trainable(other.clients)) > 1e-5
-
-
 # --- the alignment images of a step
-
-
-def test_a_batch_of_all_is_all():
-    a, b, c, d = (trained(replace(PLAIN, alignment_batch=n, rounds=1)) for n in (0, 20, 50, 19))
-    assert gap(a.clients, b.clients) == gap(a.clients, c.clients) == 0 and gap(a.clients, d.clients) > 1e-5
-
-
-def test_alignment_rows_are_drawn_anew_and_by_client():
-    seen = []
-
-    class Rows(HeteroSSFL):
-        def plan_batches(self, local):
-            batches = super().plan_batches(local)
-            seen.append((local.t, local.clients.tolist(), batches))
-            return batches
-
-    trained(PLAIN, kind=Rows)
-    lists = []
-    for t, ids, batches in seen:
-        rows = batches.extra["alignment rows"]
-        for r, k in enumerate(ids):
-            for step in range(int(batches.steps[r])):
-                chosen = rows[step, r].tolist()
-                assert len(set(chosen)) == 12 and set(chosen) <= set(range(20))
-                lists.append((t, k, step, tuple(sorted(chosen))))
-    assert len({entry[3] for entry in lists}) > 0.9 * len(lists) > 10
-
-
-def test_statistics_train_changes_running_statistics_alone():
-    frozen, train = plain(), trained(replace(PLAIN, statistics="train"))
-    assert gap(trainable(frozen.clients), trainable(train.clients)) == 0 and gap(frozen.server, train.server) == 0
-    assert gap(frozen.clients, train.clients) > 1e-3
-
-
-def test_train_keeps_half_and_half():
-    """One step: 0.9 of the old, and the mean of what the private and the alignment batch had."""
-    config = replace(PLAIN, rounds=1, batch_size=0, alignment_batch=0)
-    start = rounds_of(config)
-    first = tree_map(torch.clone, start.clients)
-    frozen, train = (run(rounds_of(replace(config, statistics=word))) for word in ("frozen", "train"))
-    weight = torch.ones(20, dtype=torch.float64)
-    for k in range(5):
-        net, theta = start.algorithm.nets[SMALL.assigned[k]], client(first, SMALL, k)
-        seen = net.represent(theta, SMALL.views.plain(SMALL.alignment), "predictor", weight)[1]
-        plain, both = (client(r.clients, SMALL, k) for r in (frozen, train))
-        assert len(seen) == 4
-        for name, there in seen.items():
-            private = (plain[name] - 0.9 * theta[name]) / 0.1
-            assert float((both[name] - 0.9 * theta[name] - 0.05 * (private + there)).abs().max()) < 1e-12
-
-
-def test_the_pass_alone_trains_nobody():
-    """The control: everything that is trained is local training's; running statistics see the alignment images."""
-    method = hetero_ssfl.algorithm("alignment-pass-only", SMALL, {**PAPER.defaults(), **vars(PLAIN)})
-    seen, alone = run(Rounds(method, SMALL.federation(), PLAIN.rounds)), plain(shares=False)
-    assert gap(trainable(seen.clients), trainable(alone.clients)) == 0 and not seen.server
-    assert gap(seen.clients, alone.clients) > 1e-3
-    aligned = trained(replace(PLAIN, statistics="train", mu=1e-9, rounds=1)).clients  # running statistics as there
-    first = run(Rounds(method, SMALL.federation(), 1)).clients
-    assert gap(first, aligned) < 1e-7
-    total = seen.bytes.total
-    assert total["setup"] == {"up": [0], "down": [5 * 20 * 64]} and total["rounds"] == {"up": [0], "down": [0]}
 
 
 # --- edges
@@ -444,39 +286,6 @@ def test_constant_representations_are_finite(what, layer, send):
         assert math.isfinite(rounds.history[0].trace["loss"][0])
         results.append(rounds.clients)
     assert (gap(*map(trainable, results)) < 1e-3) == (what == "all")  # nothing to align with, at first
-
-
-def test_a_constant_client_costs_mu_and_has_no_pull():
-    method = rounds_of(replace(PLAIN, send="kernels")).algorithm
-    net = method.nets["mlp"]
-    theta = net.init(stream(0, "init"), torch.float64)
-    theta["predictor.second.weight"].zero_()
-    reference = normal((20, 4), stream(0, "b"))
-
-    def value(theta):
-        return method.similarity(net, {**theta, "reference": reference @ reference.T}, torch.arange(12))[0]
-
-    slope = torch.func.grad(value)(theta)
-    assert float(value(theta)) == 0 and all(float(g.abs().max()) == 0 for g in slope.values())
-
-
-@pytest.mark.parametrize("send", ["kernels", "representations"])
-def test_architectures_with_one_client_each(send):
-    data = problem(architectures="mlp,cnn_s:9,cnn_m:5", clients=4)
-    assert [len(g.ids) for g in data.federation().groups.values()] == [2, 1, 1]
-    config = replace(PLAIN, send=send)
-    a, b = trained(config, data), trained(config, data, how="loop")
-    assert gap(a.clients, b.clients) < 1e-12
-    without = trained(replace(config, exclude_self=True, cohort=2), data)
-    assert all(bool(x.isfinite().all()) for _, x in leaves(without.clients))
-
-
-def test_one_client_is_compared_with_its_own_past():
-    data = problem(clients=1, partition="iid", architectures="mlp")
-    rounds = rounds_of(PLAIN, data, kind=Watched, total=1)
-    a = shown(rounds, data, 0)
-    run(rounds)
-    assert float((rounds.algorithm.kept[0] - a @ a.T).abs().max()) < 1e-10
 
 
 @pytest.mark.parametrize("send", ["kernels", "cheaper"])

@@ -10,11 +10,10 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
 
 from fedbook.federation import tree_map
+from fedbook.learning.evaluation import few_labels
 from fedbook.learning.models import stack
 from fedbook.learning.online import online, without_predictor
-from fedbook.learning.probe import few_labels
-from fedbook.papers.hetero_ssfl.adam_probe import adam_probe
-from fedbook.papers.hetero_ssfl.evaluation import evaluation, mean_pair, pixels, scores
+from fedbook.papers.hetero_ssfl.evaluation import evaluation, scores
 from fedbook.papers.hetero_ssfl.problem import AlignedSettings, aligned_problem
 from fedbook.randomness import normal, stream
 
@@ -73,27 +72,6 @@ def test_scores_are_scikit_learn_s(own):
     assert 0.3 < found["probe_few"] < found["probe"] < 1 and found["own_classes"] > found["probe"]
 
 
-def test_one_own_class_and_all_of_them():
-    train, test = features()
-    everything = scores(SMALL, train, test, [torch.arange(10)])
-    assert everything["own_classes"] == everything["probe"]
-    assert math.isnan(scores(SMALL, train, test, [torch.tensor([4])])["own_classes"])  # nothing to tell apart
-    one, other = torch.tensor([2, 5]), torch.tensor([0, 3, 9])
-    each = [scores(SMALL, train, test, [own])["own_classes"] for own in (one, other)]
-    several = scores(SMALL, train, test, [one, torch.tensor([4]), other])["own_classes"]
-    assert several == pytest.approx(sum(each) / 2, abs=1e-15) and each[0] != each[1]
-
-
-def test_the_paper_s_probe_is_adam_s():
-    paper, (train, test) = problem(probe="paper"), features()
-    own, answers = torch.tensor([0, 3, 9]), SMALL.test_y
-    found, exact = (scores(made, train, test, [own]) for made in (paper, SMALL))
-    assert found["probe"] == adam_probe(train, SMALL.y).accuracy(test, answers)
-    mine, judged = torch.isin(SMALL.y, own), torch.isin(answers, own)
-    assert found["own_classes"] == adam_probe(train[mine], SMALL.y[mine]).accuracy(test[judged], answers[judged])
-    assert (found["knn"], found["probe_few"]) == (exact["knn"], exact["probe_few"]) and found != exact
-
-
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 1e16])
 def test_features_that_are_not_finite_score_nan(bad):
     train, test = features()
@@ -101,13 +79,6 @@ def test_features_that_are_not_finite_score_nan(bad):
     for pair in ((train, test), (test, train)):
         found = scores(SMALL, *pair, [torch.tensor([1, 2])])
         assert len(found) == 4 and all(math.isnan(v) for v in found.values())
-
-
-def test_few_images_are_judged_evenly_over_the_classes():
-    made = problem(judged_samples=40, partition="iid")
-    assert len(made.seen) == 40 and torch.bincount(made.y[made.seen]).tolist() == [4] * 10
-    found = scores(made, *(x.flatten(1) for x in (made.x[made.seen], made.test_x)))
-    assert 0.3 < found["probe_few"] < 1  # four labels a class, as there are no five
 
 
 # --- the evaluation of a run
@@ -158,20 +129,6 @@ def pairwise(kernels):
     return float(sum(found) / len(found))
 
 
-def test_random_metrics_are_those_of_a_fresh_start():
-    small = problem(architectures="cnn_s:7", clients=2, partition="iid", train_samples=150)
-    nets, initial, clients = drawn(small)
-    evaluate = evaluation(small, nets, "predictor", initial)
-    fresh = {name: float(v[0]) for name, v in evaluate({}, clients).items()}
-    for name in ("knn", "probe", "probe_few", "own_classes"):
-        assert fresh[name] == fresh[f"random_{name}"]
-    _, _, others = drawn(small, offset=50)
-    later = {name: float(v[0]) for name, v in evaluate({}, others).items()}
-    random = [name for name in fresh if name.startswith("random_")]
-    assert len(random) == 6 and all(later[name] == fresh[name] for name in random)
-    assert any(later[name] != fresh[name] for name in ("knn", "probe", "probe_few"))
-
-
 @pytest.mark.parametrize("layer", ["predictor", "projector", "encoder"])
 def test_personal_metrics_by_hand(layer, cheap):
     seeds = (0, 5)
@@ -215,27 +172,6 @@ def test_personal_metrics_by_hand(layer, cheap):
     assert float((found["probe_few"][0] - found["probe_few"][1]).abs()) > 0
 
 
-def test_a_global_encoder_is_judged_once(cheap):
-    net = online(SMALL.model, 8)
-    theta = net.init(stream(0, "init"), torch.float64)
-    evaluate = evaluation(SMALL, {"all": net}, "predictor", lambda slot, client: theta)
-    found = {name: float(v[0]) for name, v in evaluate({"theta": stack([theta])}, {}).items()}
-    train, test = (net.encoder.features(theta, SMALL.views.plain(x)) for x in (SMALL.x, SMALL.test_x))
-    expected = numbers(SMALL, train, test, [SMALL.own_classes(0, 0)])
-    assert all(found[name] == found[f"random_{name}"] == value for name, value in expected.items())
-    assert found["alignment"] == found["alignment_test"] == 1.0
-    assert found["probe_few_by_architecture/mlp"] == expected["probe_few"] and found["self_loss"] > 0 < found["rank"]
-    supervised = evaluate({"theta": stack([without_predictor(theta)])}, {})  # without a predictor there is no such loss
-    assert "self_loss" not in supervised and float(supervised["probe"][0]) == expected["probe"]
-
-
-def test_pixels_are_judged_without_an_encoder(cheap):
-    two = problem(seeds=(0, 1))
-    found = pixels(two)({}, {})
-    expected = numbers(two, two.views.plain(two.x).flatten(1), two.views.plain(two.test_x).flatten(1))
-    assert {name: v.tolist() for name, v in found.items()} == {name: [v, v] for name, v in expected.items()}
-
-
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 1e200])
 def test_encoders_that_diverged_are_nan_and_no_error(bad):
     small = problem(clients=2, partition="iid", train_samples=150)
@@ -249,40 +185,3 @@ def test_encoders_that_diverged_are_nan_and_no_error(bad):
         assert bool(found[name].isfinite().all()), name
     if not math.isfinite(bad):
         assert bool(found["alignment"].isnan().all()) and bool(found["self_loss"].isnan().all())
-
-
-def test_only_clients_with_one_class_are_left_out_of_the_mean_of_own_classes():
-    """Two of three clients have classes to tell apart; who diverged is not left out."""
-    made = problem(clients=3, partition="iid", train_samples=150, architectures="mlp")
-    sets = [torch.tensor([1, 4]), torch.tensor([7]), torch.tensor([0, 8])]
-    object.__setattr__(made, "own_classes", lambda slot, client: sets[client])
-    nets, initial, clients = drawn(made)
-    found = evaluation(made, nets, "predictor", initial)({}, clients)
-    each = []
-    for k in range(3):
-        theta = tree_map(lambda p, k=k: p[0, k], clients["mlp"]["theta"])
-        pair = [nets["mlp"].encoder.features(theta, made.views.plain(x)) for x in (made.x, made.test_x)]
-        each.append(scores(made, *pair, [sets[k]])["own_classes"])
-    assert math.isnan(each[1])
-    for name in ("own_classes", "random_own_classes"):
-        assert float(found[name][0]) == pytest.approx((each[0] + each[2]) / 2, abs=1e-12)
-    clients["mlp"]["theta"]["backbone.1.weight"][0, 0] = math.nan
-    found = evaluation(made, nets, "predictor", initial)({}, clients)
-    assert bool(found["own_classes"].isnan().all()) and bool(found["random_own_classes"].isfinite().all())
-
-
-def test_a_client_alone_has_nobody_to_be_like(cheap):
-    alone = problem(clients=1, partition="iid")
-    nets, initial, clients = drawn(alone)
-    found = evaluation(alone, nets, "predictor", initial)({}, clients)
-    assert bool(found["alignment"].isnan().all()) and bool(found["probe"].isfinite().all())
-    assert math.isnan(mean_pair([])) and math.isnan(mean_pair([torch.rand(5, 2)]))
-
-
-def test_mean_pair_by_hand():
-    a = [normal((n, d), stream(d, "a")) for n, d in ((12, 3), (12, 5), (12, 8))]
-    assert mean_pair(a) == pytest.approx(pairwise([x @ x.T for x in a]), abs=1e-12)
-    assert mean_pair([a[0], 3 * a[0] + 1]) == pytest.approx(1.0, abs=1e-12)
-    few = [x[:3] for x in a[:2]]  # too few for the unbiased one: biased
-    k, m = (x @ x.T for x in (y - y.mean(0) for y in few))
-    assert mean_pair(few) == pytest.approx(float((k * m).sum() / (k.norm() * m.norm())), abs=1e-12)

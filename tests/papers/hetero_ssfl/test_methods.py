@@ -21,21 +21,6 @@ from tests.papers.hetero_ssfl.small import PLAIN, SETTINGS, SMALL, problem, roun
 # --- settings
 
 
-@pytest.mark.parametrize(
-    ("field", "values"),
-    [("mu", [-0.1, math.nan, math.inf, None, "x", True]), ("proximal", ["cka", "none", None]),
-     ("layer", ["head", None]), ("statistics", ["batch", None]), ("centre", [1, None, "true"]),
-     ("estimator", ["debiased", None]),
-     ("kernel", ["poly", None]), ("bandwidth", [0.0, -1, math.nan, math.inf, "x"]), ("normalise", [0, None]),
-     ("exclude_self", ["no", None]), ("send", ["weights", None]), ("alignment_batch", [-1, 1, 2, 2.5, None, "x"]),
-     ("weights", ["", "heavy", "0.5,0.6", "-0.5,1.5", "nan,1", "inf", "0.5;0.5", None, 3, "1,", (0.5, 0.5)])],
-)  # fmt: skip
-def test_bad_settings_are_refused_by_name(field, values):
-    for value in values:
-        with pytest.raises((TypeError, ValueError), match=f"^{field}: got"):
-            replace(PLAIN, **{field: value})
-
-
 def test_settings_that_do_not_go_together_are_refused_by_name():
     for changes, word in (
         ({"estimator": "unbiased", "alignment_batch": 3}, "alignment_batch"),
@@ -56,27 +41,6 @@ def test_settings_that_do_not_go_together_are_refused_by_name():
                           ({"cohort": 6}, "cohort")):  # fmt: skip
         with pytest.raises(ValueError, match=f"^{word}: got"):
             rounds_of(replace(PLAIN, **changes))
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [(["alignment_samples=1"], "alignment_samples: got 1; allowed is a whole number of at least 2"),
-     (["alignment_samples=1438"], "alignment_samples: got 1438; allowed is a whole number in [2, 1437]"),
-     (["alignment_source=digits"], "alignment_source: got 'digits'; allowed is holdout"),
-     (["alignment_source=mnist"], "source: got 'mnist', whose images are 1 x 28 x 28"),
-     (["architectures=cnn_s,lenet"], "architectures: got 'lenet'"),
-     (["architectures=cnn_s,cnn_s"], "architectures: got 'cnn_s,cnn_s'; allowed is every architecture once"),
-     (["weights=0.5,0.6"], "weights: got '0.5,0.6'; allowed is uniform, samples, resources, or numbers"),
-     (["weights=0.5,0.5"], "weights: got '0.5,0.5'; allowed is one for each of 5 clients"),
-     (["alignment_batch=2"], "alignment_batch: got 2"), (["mu=-1"], "mu: got -1.0"),
-     (["cohort=6"], "cohort: got 6"),
-     (["clients=1", "partition=iid", "exclude_self=true"], "exclude_self: got True")],
-)  # fmt: skip
-def test_the_command_line_refuses_in_one_line(words, message, capsys):
-    status = command.main(["run", "hetero_ssfl", "--device", "cpu", *(x for word in words for x in ("--set", word))])
-    seen = capsys.readouterr()
-    assert status == 2 and seen.out == "" and len(seen.err.splitlines()) == 1
-    assert message in seen.err, seen.err
 
 
 # --- the methods by name
@@ -180,13 +144,3 @@ def test_one_full_step_with_labels_is_a_central_gradient_step(bank):
         for name, p in module.named_parameters():
             moved = p.detach() - config.lr * p.grad
             assert float((last[prefix + name] - moved).abs().max()) < 1e-12 < float(p.grad.abs().max())
-
-
-@pytest.mark.parametrize("bank", [0, 4])
-def test_supervised_training_learns(bank):
-    data = problem(bank=bank, partition="iid", dtype=torch.float32)
-    chosen = {"rounds": 4, "local_epochs": 6, "lr": 0.1, "momentum": 0.9, "weight_decay": 0.0}
-    theta = tree_map(lambda p: p[0], named("fedavg-supervised", data, **chosen).server["theta"])
-    h = data.model.features(theta, data.views.plain(data.x))
-    right = ((h @ theta["classifier.weight"].T + theta["classifier.bias"]).argmax(1) == data.y).double().mean()
-    assert float(right) > 0.8

@@ -8,8 +8,6 @@ import pytest
 import torch
 
 from fedbook import data
-from fedbook.learning.problems import pixel_moments
-from fedbook.papers.hetero_ssfl.alignment_set import alignment_images
 from fedbook.papers.hetero_ssfl.problem import AlignedSettings, aligned_problem
 
 SETTINGS = AlignedSettings(
@@ -20,9 +18,6 @@ SETTINGS = AlignedSettings(
 
 def problem(seeds=(0,), **changes):
     return aligned_problem("digits", replace(SETTINGS, **changes), seeds, dtype=torch.float64)
-
-
-SMALL = problem()
 
 
 def pixels(x):
@@ -66,11 +61,6 @@ def test_problems_that_cannot_be_are_named(changes, words):
         problem(**changes)
 
 
-def test_settings_of_another_kind_are_refused():
-    with pytest.raises(TypeError, match="^settings: got"):
-        aligned_problem("digits", {"clients": 5})
-
-
 def test_architectures_and_who_has_them():
     settings = replace(SETTINGS, architectures=" mlp , cnn_s:7,cnn_s:24", clients=8)
     assert settings.words() == {"mlp": ("mlp", 9), "cnn_s:7": ("cnn_s", 7), "cnn_s:24": ("cnn_s", 24)}
@@ -108,30 +98,6 @@ def test_alignment_training_and_test_images_are_disjoint(judge):
     assert sum(map(len, owned)) == len(set().union(*owned)) == len(whole.x)
 
 
-def test_the_alignment_set_is_the_same_for_all_seeds_and_splits():
-    a, b = problem(seeds=(0,)), problem(seeds=(7,), partition="dirichlet", clients=3)
-    assert torch.equal(a.alignment, b.alignment) and torch.equal(a.x, b.x)
-    two = problem(seeds=(0, 7), partition="dirichlet")
-    assert not torch.equal(two.partitions[0].table, two.partitions[1].table)
-
-
-@pytest.mark.parametrize("source", ["noise", "photographs"])
-def test_alignment_images_from_elsewhere_leave_the_training_images_alone(source):
-    made = problem(alignment_source=source)
-    expected = alignment_images(
-        source, 30, (1, 8, 8)
-    )  # rounded to the 17 levels of digits: what is sent is what is used
-    assert len(made.x) == 260 and made.levels.dtype == torch.uint8 and made.top == 16
-    assert float((made.alignment - expected).abs().max()) <= 1 / 32 + 1e-7
-    assert torch.equal(made.alignment * 16, made.levels.double()) and int(made.levels.max()) <= 16
-
-
-def test_pixels_are_normalised_by_the_training_images_alone():
-    mean, deviation = pixel_moments((SMALL.x * 16).round().to(torch.uint8))
-    assert pytest.approx(mean / 16) == SMALL.views.mean and pytest.approx(deviation / 16) == SMALL.views.deviation
-    assert float(SMALL.views.plain(SMALL.x).mean()) == pytest.approx(0, abs=1e-12)
-
-
 @pytest.mark.parametrize("bank", [0, 4])
 def test_clients_by_architecture_never_see_a_label(bank):
     made = problem(bank=bank, seeds=(0, 1))
@@ -165,13 +131,3 @@ def test_extended_clients_also_hold_the_alignment_images(bank):
                 rows = group.table[slot, place, : n + 30]
                 assert torch.equal(rows[:n], before.table[slot, place, :n])
                 assert rows[n:].tolist() == list(range(len(made.x), len(made.x) + 30))
-
-
-def test_own_classes_are_those_of_the_split():
-    made = problem(seeds=(0, 3))
-    for slot, split in enumerate(made.partitions):
-        for k in range(5):
-            rows = split.table[k, : int(split.sizes[k])]
-            assert made.own_classes(slot, k).tolist() == sorted(set(made.y[rows].tolist()))
-            assert len(made.own_classes(slot, k)) == 2
-    assert len(problem(partition="iid").own_classes(0, 0)) == 10

@@ -1,18 +1,15 @@
 """PriRFed on its problems: the noise floor against its formula, true values, the command line, a stored cell again."""
 
-import json
 import math
 
 import numpy as np
 import pytest
 import torch
 
-from fedbook.command import main
 from fedbook.experiment import plan
 from fedbook.federation import run
 from fedbook.lab.results import stored
 from fedbook.papers.prirfed import PAPER
-from fedbook.papers.prirfed.losses import descend
 from fedbook.papers.prirfed.problem import PROBLEMS, ManifoldSettings, manifold_problem
 from fedbook.randomness import normal, stream
 
@@ -54,20 +51,6 @@ def test_the_noise_floor_is_where_the_formula_says(changes):
     assert float(found.mean(1).std()) / math.sqrt(20) < 0.05 * expected  # the mean is known well enough to tell
 
 
-def test_more_privacy_costs_more_and_smaller_steps_end_lower():
-    floors = []
-    for epsilon in (0.15, 0.5, 1.0, 2.0):
-        settings = {"epsilon_call": epsilon, "rounds": 90, "evaluate_every": 1, "samples": 1600}
-        rounds = run(plan(PAPER, "dp-rsgd", "pca-directional", "standard", settings, range(6)).rounds())
-        floors.append(float(tail(rounds, 40).mean()))
-    assert floors == sorted(floors, reverse=True) and floors[0] > 10 * floors[2]
-    settings = {"epsilon_call": 0.5, "rounds": 250, "evaluate_every": 1, "samples": 1600}
-    constant = run(plan(PAPER, "dp-rsgd", "pca-directional", "standard", settings, range(6)).rounds())
-    settings |= {"lr_power": 0.75, "lr": 2.0}
-    decaying = run(plan(PAPER, "dp-rsgd", "pca-directional", "standard", settings, range(6)).rounds())
-    assert float(tail(decaying, 200).mean()) < 0.5 * float(tail(constant, 200).mean())
-
-
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_true_value_is_a_minimum(name):
     problem = small(name)
@@ -100,44 +83,6 @@ def test_pooled_risk_and_gradient_are_the_weighted_sums_over_agents(name):
     assert torch.allclose(gradient, problem.gradient(x), rtol=1e-9, atol=1e-11)
 
 
-def test_descent_reaches_the_true_value():
-    problem = small("pca-digits")
-    count = len(problem.samples["z"])
-    every = torch.full((count,), 1 / count, dtype=torch.float64)
-    x, _ = descend(problem.loss, problem.start, problem.samples, every[None], 0.5, 500)
-    assert float(problem.risk(x) - problem.risk(problem.best[None])) < 1e-12
-    assert float(problem.evaluation()({"x": x}, {})["distance"]) < 1e-6  # whichever of the two signs it found
-
-
-@pytest.mark.parametrize("method", ["dp-rsgd", "dp-rsvrg", "rfedavg", "rfedprox", "rfedsvrg"])
-def test_the_command_line(method, capsys):
-    words = ["--problem", "pca-mnist", "--method", method, "--set", "rounds=3", "--set", "inner_steps=4"]
-    assert main(["run", "prirfed", *words]) == 0
-    found = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
-    private = method.startswith("dp-")
-    assert {"excess_risk", "grad_norm", "epsilon_call"} <= set(found["metrics"])
-    assert (found["epsilon"] is not None) == private == (found["delta"] is not None)
-    assert (found["metrics"]["epsilon_call"] is not None) == private
-    if private:
-        assert 0.149 < found["metrics"]["epsilon_call"] <= 0.15 * (1 + 1e-9)
-    assert found["bytes_up"] == 3 * 784 * 8 * (1 if method != "rfedsvrg" else 11)
-
-
-def test_the_papers_accountant_is_shown_beside():
-    settings = {"accountant": "paper", "rounds": 50, "agents": 100, "samples": 2000, "evaluate_every": 50}
-    rounds = run(plan(PAPER, "dp-rsgd", "pca-mnist", "standard", settings).rounds())
-    metrics = rounds.history[-1].metrics
-    assert metrics["epsilon_claimed"][0] == pytest.approx(4.26e-2, rel=5e-3)  # Table 1, N = 100, s = 1, T = 50
-    assert metrics["delta_claimed"][0] == pytest.approx(1.05e-3, rel=5e-3)
-    plain = run(plan(PAPER, "dp-rsgd", "pca-mnist", "standard", settings | {"accountant": "participation"}).rounds())
-    assert plain.history[-1].metrics["epsilon_claimed"] == [None]
-    for found in (metrics, plain.history[-1].metrics):  # the promise is sound whichever is asked for
-        assert found["epsilon_promised"][0] > 0.14 and found["delta_promised"] == [1e-4]
-    weak = {"delta_call": 0.02, "batch_size": 20, "agents_per_round": 0, "rounds": 60, "samples": 300, "agents": 10}
-    empty = plan(PAPER, "dp-rsgd", "pca-digits", "quick", weak).rounds().step()
-    assert empty.metrics["epsilon_promised"] == [None]  # delta would be 1
-
-
 @pytest.mark.parametrize("profile", ["quick", "standard", "paper"])
 @pytest.mark.parametrize("problem", SHIPPED)
 def test_every_profile_fits_every_problem(profile, problem):
@@ -145,18 +90,6 @@ def test_every_profile_fits_every_problem(profile, problem):
     rounds = plan(PAPER, "dp-rsgd", problem, profile, {"rounds": 1, "sigma": 1.0} | changes).rounds()
     run(rounds)
     assert math.isfinite(rounds.history[-1].metrics["excess_risk"][0])
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("agents", 0), ("samples", -1), ("start", "zero"), ("dimension", 1), ("eigengap", 0.0), ("shared_basis", 1),
-        ("radius", 0.0), ("ridge", -1.0), ("kernel_width", math.nan), ("evaluate_every", -1),
-    ],
-)  # fmt: skip
-def test_bad_settings(name, value):
-    with pytest.raises((TypeError, ValueError), match=name):
-        ManifoldSettings(**{name: value})
 
 
 def test_bad_problems():

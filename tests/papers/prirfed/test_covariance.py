@@ -1,6 +1,5 @@
 """Region covariances against numpy.cov on features made by scipy's filters."""
 
-import math
 
 import numpy as np
 import pytest
@@ -46,21 +45,6 @@ def test_agrees_with_numpy_and_scipy(shape):
         np.testing.assert_allclose(ours, explicit_covariance(image.numpy()), rtol=1e-12, atol=1e-15)
 
 
-def test_by_hand():
-    """A picture that is dark on the left, light on the right: I_x is 1 at the edge's two columns, I_xx too."""
-    image = torch.zeros(1, 3, 4, 4)
-    image[..., 2:] = 1
-    features = pixel_features(image)[0]
-    assert features[0, 0].tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1]) and torch.equal(features[1], features[0].T)
-    for index in (5, 7):
-        np.testing.assert_allclose(features[index], [[0, 1, 1, 0]] * 4, atol=1e-15)
-    assert float(features[6].abs().max()) == float(features[8].abs().max()) == 0
-    c = region_covariance(image)[0]
-    assert float(c[2, 2]) == pytest.approx(16 / 15 * 0.25, rel=1e-5)  # a fair coin's variance, divisor 15
-    assert float(c[0, 2]) == pytest.approx(16 / 15 * (0.5 * (5 / 6) - 0.25), rel=1e-12)  # E[x red] - E[x] E[red]
-    assert float(c[5, 7]) == pytest.approx(16 / 15 * 0.25, rel=1e-12)
-
-
 def test_matrices_are_positive_definite_and_no_worse_conditioned_than_the_ridge_allows():
     blank = torch.stack([torch.full((3, 28, 28), value, dtype=torch.uint8) for value in (0, 128, 255)])
     noise = torch.from_numpy(stream(1, "images").integers(0, 2, (5, 3, 28, 28)).astype(np.uint8) * 255)
@@ -90,40 +74,3 @@ def test_a_descriptor_depends_on_its_own_image_only(monkeypatch):
         monkeypatch.setattr(module, "CHUNK", chunk)
         torch.testing.assert_close(region_covariance(PATCHES), c, rtol=1e-13, atol=1e-16)
     assert region_covariance(PATCHES[:0]).shape == (0, 9, 9)
-
-
-def test_what_flips_and_light_do():
-    """A mirrored image: x meets the rest with the other sign. Half the light: colours and derivatives halve."""
-    c = region_covariance(PATCHES)
-    sign = torch.ones(9, dtype=torch.float64)
-    sign[0] = -1
-    torch.testing.assert_close(region_covariance(PATCHES.flip(-1)), c * sign * sign[:, None], rtol=1e-9, atol=1e-13)
-    turned = torch.tensor([1, 0, 2, 3, 4, 6, 5, 8, 7])
-    torch.testing.assert_close(region_covariance(PATCHES.mT), c[:, turned][:, :, turned], rtol=1e-9, atol=1e-13)
-    half, plain = region_covariance(PATCHES.double() / 510), c
-    scale = torch.tensor([1, 1] + [0.5] * 7, dtype=torch.float64)
-    off = ~torch.eye(9, dtype=torch.bool)  # beside the ridge
-    torch.testing.assert_close(half[:, off], (plain * scale * scale[:, None])[:, off], rtol=1e-9, atol=1e-14)
-
-
-def test_floating_point_images_and_devices(device):
-    c = region_covariance(PATCHES)
-    for dtype, error in ((torch.float64, 1e-14), (torch.float32, 1e-6)):
-        moved = region_covariance((PATCHES.to(dtype) / 255).to(device))
-        assert moved.dtype == torch.float64 and moved.device.type == device
-        torch.testing.assert_close(moved.cpu(), c, rtol=0, atol=error)
-
-
-BAD = [
-    None, "x", 3.0, math.nan, np.zeros((1, 3, 8, 8)), torch.zeros(3, 8, 8), torch.zeros(1, 1, 8, 8),
-    torch.zeros(1, 8, 8, 3), torch.zeros(1, 3, 1, 8), torch.zeros(1, 3, 8, 8).long(), torch.zeros(1, 3, 8, 8).bool(),
-    torch.full((1, 3, 8, 8), math.nan), torch.full((1, 3, 8, 8), math.inf), torch.full((1, 3, 8, 8), -0.1),
-    torch.full((1, 3, 8, 8), 255.0), torch.zeros(1, 3, 8, 8, dtype=torch.complex64),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("bad", BAD)
-def test_bad_images_are_refused(bad):
-    for function in (region_covariance, pixel_features):
-        with pytest.raises((TypeError, ValueError), match="images: got"):
-            function(bad)

@@ -8,7 +8,6 @@ import pytest
 from scipy.stats import norm
 
 from fedbook import privacy
-from fedbook.papers.prirfed import local_call
 from fedbook.papers.prirfed.local_call import (
     Part,
     calibrated_sigma_rsgd,
@@ -21,7 +20,6 @@ from fedbook.papers.prirfed.local_call import (
     paper_sigma_rsvrg,
     rsgd_parts,
     rsvrg_parts,
-    rsvrg_split,
 )
 
 # claimed (epsilon, delta); mu at o = 1, true epsilon, true delta, mu*, o
@@ -65,14 +63,6 @@ def test_what_the_published_noise_gives(epsilon, delta, mu, true_epsilon, true_d
     )
 
 
-def test_the_published_noise_of_the_paper_s_settings():
-    assert paper_sigma_rsgd(0.15, 1e-4, 250, 1.0, 3) == pytest.approx(0.140, abs=5e-4)
-    assert paper_sigma_rsgd(0.15, 1e-5, 70, 1.0, 5) == pytest.approx(0.723, abs=5e-4)
-    for records, inner_steps, sigma in [(250, 10, 0.443), (100, 10, 1.108), (1200, 166, 0.376)]:
-        assert paper_sigma_rsvrg(0.15, 1e-4, records, 1.0, 3, inner_steps) == pytest.approx(sigma, abs=5e-4)
-    assert paper_sigma_rsvrg(0.15, 1e-4, 250, 2.0, 3, 10, constant=4.0) == pytest.approx(4 * 0.4432688, rel=1e-6)
-
-
 # --- exact laws of one step
 
 
@@ -90,24 +80,6 @@ def test_one_inner_step_with_the_published_noise_breaks_the_budget(records, inne
 
     exact = hockey_stick(bad, lambda y: norm.pdf(y, 0, sigma), 0.15, grid)
     assert one_step_delta(sigma, records, 1.0, 0.15) == pytest.approx(exact, rel=1e-6)
-
-
-def test_the_bad_pair_of_data_exists():
-    """Both laws from their data, record by record: RSVRG's inner step, then RSGD with batches of 2 of 5."""
-    sigma, clip_norm = 0.7, 1.5
-
-    def inner_step(here, there):  # clipped gradients of all records at x and at x~
-        return mixture(np.array(here) - np.array(there) + np.mean(there), sigma)
-
-    rest = [-1.5, 1.5, 0.5]
-    exact = hockey_stick(inner_step([1.5, *rest], [-1.5, *rest]), inner_step([-1.5, *rest], [-1.5, *rest]), 0.4)
-    assert one_step_delta(sigma, 4, clip_norm, 0.4) == pytest.approx(exact, rel=1e-6)
-
-    def step(gradients):
-        return mixture([np.mean(batch) for batch in combinations(gradients, 2)], sigma)
-
-    exact = hockey_stick(step([1.5, -1.5, -1.5, -1.5, -1.5]), step([-1.5] * 5), 0.4)
-    assert one_step_delta(sigma, 5, clip_norm, 0.4, batch=2) == pytest.approx(exact, rel=1e-6)
 
 
 def test_no_data_beats_the_accounted_minibatch_step():
@@ -162,39 +134,6 @@ def test_the_parts_of_a_call():
     assert math.hypot(*noises) == pytest.approx(0.5)  # together the noise that is added
 
 
-def test_one_inner_step_is_full_batch_descent():
-    """x = x~: the drawn record's two gradients cancel, whatever both clip norms are."""
-    for clip_record in (0.5, 1.0, 9.0):
-        assert rsvrg_parts(0.3, 80, 1.0, clip_record, 5, 1, 0.5) == rsgd_parts(0.3, 80, 80, 1.0, 5)
-        assert rsvrg_split(0.3, 80, 1.0, clip_record, 5, 1, 1e-5) > 0
-        noise = calibrated_sigma_rsvrg(0.3, 1e-5, 80, 1.0, clip_record, 5, 1)
-        assert noise.sigma == pytest.approx(calibrated_sigma_rsgd(0.3, 1e-5, 80, 80, 1.0, 5), rel=1e-14)
-
-
-def test_a_single_record_is_always_drawn():
-    plain, drawn = rsvrg_parts(9.0, 1, 1.0, 1.0, 2, 3, 0.2)
-    assert (plain.sampler, drawn.sampler, drawn.rate) == ("none", "none", None)
-    noise = calibrated_sigma_rsvrg(1.0, 1e-5, 1, 1.0, 1.0, 2, 3)
-    assert call_epsilon(rsvrg_parts(noise.sigma, 1, 1.0, 1.0, 2, 3, noise.split), 1e-5) == pytest.approx(1.0, rel=1e-9)
-    assert noise.sigma == pytest.approx(6 * privacy.calibrate(1.0, 1e-5, 6), rel=1e-9)  # 2 tau0 + 4 tau1 every step
-
-
-def test_epsilon_and_delta_of_a_call_are_inverse():
-    for parts in (rsgd_parts(0.6, 250, 25, 1.0, 3), rsgd_parts(0.2, 250, 250, 1.0, 3)):
-        for delta in (1e-6, 1e-3):
-            assert call_delta(parts, call_epsilon(parts, delta)) == pytest.approx(delta, rel=1e-5)
-    assert call_epsilon(rsgd_parts(0.0, 5, 2, 1.0, 1), 1e-5) == math.inf
-    assert call_delta(rsgd_parts(0.0, 5, 2, 1.0, 1), 3.0) == call_delta(rsgd_parts(0.0, 5, 5, 1.0, 1), 3.0) == 1.0
-    assert one_step_delta(0.0, 5, 1.0, 3.0) == 0.2
-
-
-def test_more_noise_and_fewer_steps_cost_less():
-    figures = [call_epsilon(rsgd_parts(sigma, 100, 10, 1.0, 5), 1e-5) for sigma in (0.4, 0.6, 1.0, 3.0)]
-    assert figures == sorted(figures, reverse=True)
-    figures = [call_epsilon(rsgd_parts(1.0, 100, 10, 1.0, steps), 1e-5) for steps in (1, 2, 10, 200)]
-    assert figures == sorted(figures)
-
-
 # --- the noise for a budget
 
 
@@ -246,23 +185,6 @@ def test_the_settings_of_the_paper_need_17_times_their_published_noise(records, 
     assert sigma / paper_sigma_rsvrg(0.15, 1e-4, records, 1.0, 3, inner_steps) > 17
 
 
-def test_the_split_is_the_best_one():
-    call = (100, 1.0, 1.0, 3, 10)
-    found = rsvrg_split(11.527, *call, 1e-4)
-    assert found == pytest.approx(calibrated_sigma_rsvrg(0.15, 1e-4, *call).split, rel=0.1)
-    shown = call_epsilon(rsvrg_parts(11.527, *call, found), 1e-4)
-    for split in (0.8 * found, 1.25 * found, 0.02 / (0.02 + 4)):
-        assert shown <= call_epsilon(rsvrg_parts(11.527, *call, split), 1e-4)
-
-
-def test_a_draw_that_does_not_help_costs_no_more_than_no_amplification():
-    found = calibrated_sigma_rsvrg(0.15, 1e-4, 2, 1.0, 1.0, 3, 3)
-    plain = 5 * privacy.calibrate(0.15, 1e-4, 9)  # 2 tau0 / 2 + 4 tau1 in every step
-    assert 0.8 * plain < found.sigma <= plain * (1 + 1e-9)
-    parts = rsvrg_parts(found.sigma, 2, 1.0, 1.0, 3, 3, found.split)
-    assert 0.999 * 0.15 < call_epsilon(parts, 1e-4) <= 0.15
-
-
 # --- an audit of one full-batch call
 
 
@@ -298,60 +220,3 @@ def test_an_attack_on_one_call_meets_the_curve(rule):
 
 
 # --- arguments
-
-GOOD = {
-    paper_sigma_rsgd: {"epsilon": 0.15, "delta": 1e-4, "records": 10, "clip_norm": 1.0, "steps": 3, "constant": 1.0},
-    paper_sigma_rsvrg: {"epsilon": 0.15, "delta": 1e-4, "records": 10, "clip_norm": 1.0, "epochs": 3, "inner_steps": 2,
-                        "constant": 1.0},
-    needed_constant: {"epsilon": 0.15, "delta": 1e-4},
-    one_step_delta: {"sigma": 1.0, "records": 10, "clip_norm": 1.0, "epsilon": 0.1, "batch": 2},
-    rsgd_parts: {"sigma": 1.0, "records": 10, "batch": 10, "clip_norm": 1.0, "steps": 3},
-    rsvrg_parts: {"sigma": 1.0, "records": 10, "clip_gradient": 1.0, "clip_record": 1.0, "epochs": 3, "inner_steps": 2,
-                  "split": 0.5},
-    rsvrg_split: {"sigma": 1.0, "records": 10, "clip_gradient": 1.0, "clip_record": 1.0, "epochs": 3,
-                  "inner_steps": 1, "delta": 1e-4},
-    call_epsilon: {"parts": rsgd_parts(1.0, 10, 10, 1.0, 3), "delta": 1e-4},
-    call_delta: {"parts": rsgd_parts(1.0, 10, 10, 1.0, 3), "epsilon": 0.3},
-    calibrated_sigma_rsgd: {"epsilon": 0.15, "delta": 1e-4, "records": 10, "batch": 10, "clip_norm": 1.0, "steps": 3},
-    calibrated_sigma_rsvrg: {"epsilon": 0.15, "delta": 1e-4, "records": 10, "clip_gradient": 1.0, "clip_record": 1.0,
-                             "epochs": 3, "inner_steps": 1},
-}  # fmt: skip
-BAD = {
-    "epsilon": [None, "x", math.nan, math.inf, -0.1, True],
-    "delta": [None, "x", math.nan, 0.0, 1.0, -1e-5],
-    "sigma": [None, "x", math.nan, math.inf, -1.0],
-    "constant": [None, "x", 0.0, math.inf],
-    "split": [None, "x", 0.0, 1.0, math.nan],
-    **dict.fromkeys(["clip_norm", "clip_gradient", "clip_record"], [None, "x", 0.0, -1.0, math.inf, math.nan]),
-    **dict.fromkeys(["records", "batch", "steps", "epochs", "inner_steps"], [None, "x", 0, -1, 2.0, True]),
-}
-
-
-@pytest.mark.parametrize("function", GOOD)
-def test_bad_arguments_are_named(function):
-    function(**GOOD[function])
-    for name in GOOD[function].keys() & BAD.keys():
-        for value in BAD[name]:
-            with pytest.raises((TypeError, ValueError), match=f"^{name}: got .* allowed is"):
-                function(**GOOD[function] | {name: value})
-
-
-def test_bad_parts_are_named():
-    assert set(GOOD) == {
-        value for name, value in vars(local_call).items()
-        if callable(value) and getattr(value, "__module__", "") == local_call.__name__ and name[0].islower()
-    }  # fmt: skip
-    for part, name in [
-        ((1.0, "none", None, 1), "parts"),
-        (None, "parts"),
-        (Part(-1.0, "none", None, 1), "noise_multiplier"),
-        (Part(1.0, "poisson", 0.1, 1), "sampler"),
-        (Part(1.0, "fixed", None, 1), "rate"),
-        (Part(1.0, "fixed", 1.0, 1), "rate"),
-        (Part(1.0, "fixed", 0.1, 0), "count"),
-    ]:
-        with pytest.raises((TypeError, ValueError), match=f"^{name}: got"):
-            call_epsilon((part,), 1e-5)
-    for call in (rsgd_parts, one_step_delta):
-        with pytest.raises(ValueError, match="^batch: got 11"):
-            call(**GOOD[call] | {"batch": 11})

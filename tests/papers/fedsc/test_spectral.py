@@ -1,0 +1,204 @@
+"""The spectral contrastive loss against sums over all pairs, autograd, enumeration and its symmetries."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.func import grad, vmap
+
+from fedbook.papers.fedsc.spectral import (
+    bank_objective,
+    correlation,
+    norm_clip,
+    positive_correlation,
+    spectral_loss,
+)
+from fedbook.randomness import normal, stream
+
+SIZES = (4, 1, 6)  # clients of unequal size: a uniform q would show
+OWNER = torch.repeat_interleave(torch.arange(3), torch.tensor(SIZES))
+Q = torch.tensor(SIZES, dtype=torch.float64) / sum(SIZES)
+
+
+def draw(*shape, name="z"):
+    return normal(shape, stream(0, f"{name}/{shape}"))
+
+
+def encode(theta, x):
+    """A small network, so that gradients are in weights and not only in z."""
+    return torch.tanh(x @ theta["in"]) @ theta["out"]
+
+
+THETA = {"in": draw(3, 7), "out": draw(7, 5) / 2}
+BANK = draw(sum(SIZES), 4, 3, name="bank")  # [N, K, d], four views of each sample
+
+
+def all_pairs(z):
+    """[N, 2 K^2, H]: every ordered pair of views once, so that the batch mean is the mean over the bank."""
+    views = z.shape[1]
+    first, second = (list(numbers) for numbers in zip(*itertools.product(range(views), repeat=2), strict=True))
+    return torch.cat([z[:, first], z[:, second]], 1)
+
+
+def flat(tree):
+    return torch.cat([tree[name].flatten() for name in sorted(tree)])
+
+
+def close(ours, theirs, rtol=1e-12):
+    torch.testing.assert_close(ours, theirs, rtol=rtol, atol=rtol * float(theirs.abs().max()))
+
+
+def differs(ours, theirs):
+    return float((ours - theirs).norm() / theirs.norm()) > 1e-2
+
+
+def others_of(matrices):
+    """[J, H, H]: the weighted mean of the other clients' matrices."""
+    total = (Q[:, None, None] * matrices).sum(0)
+    return (total - Q[:, None, None] * matrices) / (1 - Q)[:, None, None]
+
+
+# ---------------------------------------------------------------------------------------------------- the objective
+
+
+def test_weighted_local_gradients_are_the_global_gradient():
+    """Frozen with weight 1, or alive with weight 1/2; not frozen with 1/2, and not FedAvg's."""
+
+    def loss(theta):
+        return bank_objective(encode(theta, BANK), OWNER, 3).loss
+
+    def local(theta, alpha, half, matrices):
+        terms = []
+        for j in range(3):
+            z = all_pairs(encode(theta, BANK[j == OWNER]))
+            parts = spectral_loss(z, alpha[j], others_of(matrices)[j])
+            terms.append(Q[j] * (parts.contraction + parts.intra + half * parts.inter))
+        return sum(terms)
+
+    frozen = bank_objective(encode(THETA, BANK), OWNER, 3).matrices
+    truth = flat(grad(loss)(THETA))
+    close(flat(grad(local)(THETA, Q, 1.0, frozen)), truth)
+    assert differs(flat(grad(local)(THETA, Q, 0.5, frozen)), truth)
+    assert differs(flat(grad(local)(THETA, torch.ones(3), 1.0, frozen)), truth)  # alpha = 1 is FedAvg
+
+    def alive(theta):
+        z = encode(theta, BANK)
+        matrices = bank_objective(z, OWNER, 3).matrices
+        inter = (Q * (1 - Q) * (matrices * others_of(matrices)).sum((1, 2))).sum() / 2
+        own = sum(Q[j] * sum(spectral_loss(all_pairs(z[j == OWNER]), Q[j])[:2]) for j in range(3))
+        return own + inter
+
+    close(flat(grad(alive)(THETA)), truth)
+
+
+# ---------------------------------------------------------------------------------------------------------- batches
+
+
+def test_batch_matrices_against_explicit_sums():
+    z = draw(6, 4, 5)
+    plain, positive = torch.zeros(5, 5, dtype=torch.float64), torch.zeros(5, 5, dtype=torch.float64)
+    for b in range(6):
+        for v in range(4):
+            plain += torch.outer(z[b, v], z[b, v]) / 24
+            positive += torch.outer(z[b, v], z[b, (v + 2) % 4]) / 24
+    close(correlation(z), plain)
+    close(positive_correlation(z), positive)
+    assert torch.equal(positive_correlation(z), positive_correlation(z).T)
+    close(correlation(z), correlation(z).T)
+    assert float(torch.linalg.eigvalsh(correlation(draw(2, 1, 5))).min()) > -1e-15  # rank 2 of 5
+    close(torch.trace(correlation(z)), z.square().sum(2).mean())
+    close(torch.trace(positive_correlation(z)), (z[:, :2] * z[:, 2:]).sum(2).mean())  # equation (33)
+    close(-torch.trace(positive_correlation(z)), spectral_loss(z).contraction)
+
+
+@pytest.mark.parametrize("width", [3, 30])
+def test_parts_against_the_matrices_in_both_gram_forms(width):
+    z, others = draw(5, 4, width), draw(width, width, name="others")
+    parts, matrix = spectral_loss(z, 0.3, others), correlation(z)
+    close(parts.contraction, -torch.trace(positive_correlation(z)))
+    close(parts.intra, 0.15 * matrix.square().sum())
+    close(parts.inter, 0.7 * torch.trace(matrix @ others))
+    rows = z.reshape(20, width)
+    close(parts.intra, 0.15 * (rows @ rows.T).square().sum() / 400)
+    assert [float(part) for part in spectral_loss(z, 0.3)[:2]] == [float(part) for part in parts[:2]]
+    assert float(spectral_loss(z, 0.3).inter) == 0
+
+
+@pytest.mark.parametrize("width", [3, 30])
+@pytest.mark.parametrize("alpha", [0.0, 0.25, 1.0])
+def test_gradient_is_the_closed_form(width, alpha):
+    z, others = draw(4, 6, width).requires_grad_(), draw(width, width, name="others").requires_grad_()
+    spectral_loss(z, alpha, others).total.backward()
+    rows, symmetric = z.detach().reshape(24, width), (others + others.T).detach() / 2
+    spread = 2 / 24 * rows @ (alpha * rows.T @ rows / 24 + (1 - alpha) * symmetric)
+    close(z.grad, spread.reshape(z.shape) - z.detach()[:, [3, 4, 5, 0, 1, 2]] / 12)
+    assert others.grad is None
+    assert torch.equal(grad(lambda s: spectral_loss(z.detach(), alpha, s).total)(others.detach()), 0 * others)
+
+
+# ------------------------------------------------------------------------------------------------- padding and vmap
+
+
+@pytest.mark.parametrize("width", [3, 30])
+@pytest.mark.parametrize("garbage", [7.0, 1e200, math.inf, math.nan])
+def test_rows_that_fill_up_a_batch_do_not_count(width, garbage):
+    z, others = draw(6, 4, width), draw(width, width, name="others")
+    real = torch.tensor([1, 0, 1, 1, 0, 0])
+    full = torch.where(real[:, None, None] > 0, z, garbage)
+    kept = z[real > 0]
+    for weight in (real.to(torch.float64), real.to(torch.float32), real > 0):
+        close(correlation(full, weight), correlation(kept))
+        close(positive_correlation(full, weight), positive_correlation(kept))
+        close(torch.stack(spectral_loss(full, 0.3, others, weight)), torch.stack(spectral_loss(kept, 0.3, others)))
+    slope = grad(lambda z: spectral_loss(z, 0.3, others, real.double()).total)(full)
+    close(slope[real > 0], grad(lambda z: spectral_loss(z, 0.3, others).total)(kept))
+    assert not slope[real == 0].any()
+
+
+@pytest.mark.parametrize("width", [3, 30])
+def test_vmap_over_clients_is_the_loop(width):
+    z, others = draw(4, 5, 4, width), draw(4, width, width, name="others")
+    alpha, weight = torch.tensor([0.0, 0.2, 0.7, 1.0]), torch.ones(4, 5)
+    weight[0, 2:], weight[2] = 0, 0
+
+    def loss(z, alpha, others, weight):
+        return spectral_loss(norm_clip(z, 2.0), alpha, others, weight)
+
+    together = vmap(loss)(z, alpha, others, weight)
+    slopes = vmap(grad(lambda *given: loss(*given).total))(z, alpha, others, weight)
+    for k in range(4):
+        one = z[k], float(alpha[k]), others[k], weight[k]
+        close(torch.stack([part[k] for part in together]), torch.stack(loss(*one)), rtol=1e-7)  # alpha is float32
+        close(slopes[k], grad(lambda *given: loss(*given).total)(*one), rtol=1e-7)
+    matrices = vmap(correlation)(z, weight), vmap(positive_correlation)(z, weight)
+    for k in range(4):
+        close(matrices[0][k], correlation(z[k], weight[k]))
+        close(matrices[1][k], positive_correlation(z[k], weight[k]))
+
+
+# --------------------------------------------------------------------------------------------------------- NormClip
+
+
+@given(exponent=st.floats(-6, 6), mu=st.floats(0.01, 100), dtype=st.sampled_from([torch.float32, torch.float64]))
+def test_clip_keeps_the_direction_and_never_lengthens(exponent, mu, dtype):
+    z = (10.0**exponent * draw(20, 8)).to(dtype)
+    clipped, length, eps = norm_clip(z, mu), z.norm(dim=1), torch.finfo(dtype).eps
+    inside = z.square().sum(1) <= mu
+    assert torch.equal(clipped[inside], z[inside])
+    assert bool((clipped.double().square().sum(1) <= mu).all())
+    outside = clipped[~inside]
+    target = math.sqrt(mu) * z[~inside] / length[~inside, None]
+    torch.testing.assert_close(outside, target, rtol=10 * eps, atol=10 * eps * math.sqrt(mu))
+    assert torch.equal(norm_clip(clipped, mu), clipped)
+    trace = torch.trace(correlation(clipped[:, None].double()))
+    assert float(correlation(clipped[:, None].double()).norm()) <= float(trace) * (1 + 1e-15) <= mu * (1 + 2e-15)
+
+
+# ---------------------------------------------------------------------------------------------------- bad arguments
+
+GOOD_Z, GOOD_BANK = draw(3, 4, 5), draw(6, 2, 5)
+BROKEN = GOOD_BANK.clone()
+BROKEN[2, 1, 3] = math.nan
