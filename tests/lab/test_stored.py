@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 from matplotlib.figure import Figure
 
-from fedbook.book import chapter, notebooks_folder
+from fedbook.book import notebooks_folder, select
 from fedbook.experiment import execute, plan
 from fedbook.lab import chapter01_paper, chapter02_pairs, chapter02_paper, chapter05_paper
 from fedbook.lab import chapter01_stored as one
@@ -83,7 +83,7 @@ CASES = [
 @cache
 def printed(number):
     """All that the committed notebook of a chapter printed."""
-    notebook = json.loads((notebooks_folder() / chapter(number).file).read_text(encoding="utf-8"))
+    notebook = json.loads((notebooks_folder() / select(number)[0].file).read_text(encoding="utf-8"))
     outputs = (output for cell in notebook["cells"] for output in cell.get("outputs", []))
     return "".join("".join(output.get("text", [])) for output in outputs)
 
