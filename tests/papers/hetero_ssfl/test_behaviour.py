@@ -69,20 +69,6 @@ def test_mu_0_is_local_training_bit_for_bit(bank, changes):
     assert gap(trained(replace(config, mu=0.7), data).clients, b.clients) > 1e-4
 
 
-@pytest.mark.parametrize(("mu", "together"), [(0.0, False), (0.7, True)])
-def test_without_the_term_a_client_knows_nothing_of_the_others(mu, together):
-    """Client 2's images are replaced: at mu = 0 nobody else changes by a bit, with the term everybody does."""
-    config, changed = replace(PLAIN, mu=mu, rounds=1 + together), SMALL.federation()
-    rows = SMALL.partitions[0].table[2, : int(SMALL.partitions[0].sizes[2])]
-    for group in changed.groups.values():
-        group.samples["bank"] = group.samples["bank"].clone()
-        group.samples["bank"][rows] = group.samples["bank"][rows].flip(-1)
-    a, b = trained(config), trained(config, federation=changed)
-    for k in range(5):
-        same = gap(client(a.clients, SMALL, k), client(b.clients, SMALL, k)) == 0
-        assert same == (k != 2 and not together), k
-
-
 # --- order, chunks, seeds, resumption, replay
 
 
@@ -239,9 +225,6 @@ def louder(rounds, factor, word="mlp"):
     for name in ("predictor.second.weight", "predictor.second.bias"):
         rounds.clients[word]["theta"][name][:, 0] *= factor
     return rounds
-
-
-# --- the alignment images of a step
 
 
 # --- edges
