@@ -141,11 +141,6 @@ def test_the_length_of_each_encoded_buffer_is_counted():
         up.relay("v", 3)
 
 
-def test_plain_uploads_relay_as_tensors():
-    up = simulator(seeds=(0, 1)).deliver(Exchange(cohort([2, 1], [1]), work=send))
-    assert up.relay("v", 1)[:, 0].tolist() == [1, 101]
-
-
 def test_bytes_follow_dtype_shape_and_members():
     made = simulator(seeds=(0, 1))
     down = {"a": torch.zeros(2, 3, dtype=torch.float64), "b": {"c": torch.zeros(2, dtype=torch.int16)}}

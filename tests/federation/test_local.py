@@ -126,26 +126,6 @@ def test_no_steps_returns_the_start():
         assert all(torch.equal(out["theta"][k], theta[k]) for k in theta) and not loss.any()
 
 
-def test_bad_arguments_are_named():
-    data = toy(torch.float64)
-    for bad, word in (((data, streams(), -1, 4), "local_epochs"), ((data, streams(), 1, -4), "batch_size"),
-                      ((data, streams(), 1, 2.5), "batch_size"), ((data, streams()[:2], 1, 4), "rngs")):  # fmt: skip
-        with pytest.raises((ValueError, TypeError), match=word):
-            epochs(*bad)
-    empty = Rows(data.samples, data.table, data.sizes * 0)
-    with pytest.raises(ValueError, match="client without samples"):
-        epochs(empty, streams(), 1, 4)
-    with pytest.raises(ValueError, match="how.*loop, vmap"):
-        local_steps(None, {}, data, epochs(data, streams(), 1, 4), how="ray")
-    for bad, word in (
-        ((("resnet"), (1, 8, 8), 4), "model"),
-        (("cnn", (1, 3, 3), 4), "shape"),
-        (("mlp", (1, 8, 8), 1), "classes"),
-    ):
-        with pytest.raises(ValueError, match=word):
-            model(*bad)
-
-
 def test_parameter_counts_of_the_fedavg_paper():
     assert model("mlp_fedavg", (1, 28, 28), 10).size == 199_210
     assert model("cnn_fedavg", (1, 28, 28), 10).size == 1_663_370
