@@ -46,11 +46,11 @@ def rows(device: str, repeats: int) -> Iterator[dict]:
         many = max(3, repeats * 13_000 // x.numel())
         for name in NAMES:
             for bits in BITS:
-                found: Compressor = compressor(name, bits, size[2])
-                buffers = found.encode(x, rngs)
+                scheme: Compressor = compressor(name, bits, size[2])
+                buffers = scheme.encode(x, rngs)
                 copied = seconds(x.clone, device, 20 * many)
-                encoded = seconds(lambda f=found, x=x, r=rngs: f.encode(x, r), device, many)
-                decoded = seconds(lambda f=found, x=x, b=buffers: f.decode(b, x), device, many)
+                encoded = seconds(lambda f=scheme, x=x, r=rngs: f.encode(x, r), device, many)
+                decoded = seconds(lambda f=scheme, x=x, b=buffers: f.decode(b, x), device, many)
                 yield {
                     "size": size,
                     "name": name,
@@ -76,8 +76,8 @@ def main(arguments: list[str] | None = None) -> int:
     torch.set_num_threads(1)
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
         print(f"{device}: MB of float32 a second, and its share of copying")
-        words = ("copy", "encode", "decode", "encode", "decode")
-        print(f"{'messages':<12}{'name':<9}{'bits':>4}{'ratio':>8}" + "".join(f"{word:>10}" for word in words))
+        operations = ("copy", "encode", "decode", "encode", "decode")
+        print(f"{'messages':<12}{'name':<9}{'bits':>4}{'ratio':>8}" + "".join(f"{word:>10}" for word in operations))
         for row in rows(device, 5 if options.quick else 50):
             print(line(row), flush=True)
     return 0

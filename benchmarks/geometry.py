@@ -35,14 +35,14 @@ def rivals(manifold: Manifold, x: Tensor, y: Tensor, u: Tensor) -> dict[str, Fun
 
     kind = {"unit sphere": geoopt.SphereExact, "hyperboloid": geoopt.Lorentz}
     other = kind.get(manifold.name, geoopt.SymmetricPositiveDefinite)()
-    found: dict[str, Functions] = {
+    functions: dict[str, Functions] = {
         "exp": {"geoopt": lambda: other.expmap(x, u)},
         "log": {"geoopt": lambda: other.logmap(x, y)},
         "dist": {"geoopt": lambda: other.dist(x, y)},
         "transport": {"geoopt": lambda: other.transp(x, y, u)},
     }
     if isinstance(manifold, Hyperboloid):
-        return found
+        return functions
     if isinstance(manifold, Sphere):
         product = pymanopt.manifolds.Oblique(x.shape[-1], len(x))
     else:
@@ -54,11 +54,11 @@ def rivals(manifold: Manifold, x: Tensor, y: Tensor, u: Tensor) -> dict[str, Fun
         return lambda *tensors: function(*((t.mT if columns else t).numpy() for t in tensors))
 
     exp, log, dist, transport = map(on_arrays, (product.exp, product.log, product.dist, product.transport))
-    found["exp"]["pymanopt"] = lambda: exp(x, u)
-    found["log"]["pymanopt"] = lambda: log(x, y)
-    found["dist"]["pymanopt"] = lambda: dist(x, y)
-    found["transport"]["pymanopt"] = lambda: transport(x, y, u)
-    return found
+    functions["exp"]["pymanopt"] = lambda: exp(x, u)
+    functions["log"]["pymanopt"] = lambda: log(x, y)
+    functions["dist"]["pymanopt"] = lambda: dist(x, y)
+    functions["transport"]["pymanopt"] = lambda: transport(x, y, u)
+    return functions
 
 
 def measure(functions: Functions, repeats: int, least: float) -> dict[str, float]:
@@ -83,8 +83,8 @@ def measure(functions: Functions, repeats: int, least: float) -> dict[str, float
 def agrees(ours: Tensor, theirs: object) -> bool:
     """Whether the rival's result is ours up to 1e-6, perhaps as columns."""
     theirs = torch.as_tensor(theirs).to(ours.dtype)
-    found = [t for t in (theirs, theirs.mT if theirs.ndim == 2 else theirs) if t.shape == ours.shape]
-    return any(torch.allclose(ours, t, rtol=1e-6, atol=1e-6) for t in found)
+    candidates = [t for t in (theirs, theirs.mT if theirs.ndim == 2 else theirs) if t.shape == ours.shape]
+    return any(torch.allclose(ours, t, rtol=1e-6, atol=1e-6) for t in candidates)
 
 
 def rows(sizes: tuple[tuple[Manifold, int], ...], batches: tuple[int, ...], repeats: int) -> Iterator[dict]:
@@ -132,8 +132,8 @@ def line(row: dict) -> str:
         value = row["times"].get(library)
         text = "-" if value is None else f"{value:.1f}"
         cells.append(f"({text})" if value is not None and library not in ("fedbook", *row["counted"]) else text)
-    found = ratio(row)
-    shown = "-" if found is None else f"{found:.2f}"
+    slowdown = ratio(row)
+    shown = "-" if slowdown is None else f"{slowdown:.2f}"
     start = f"{row['manifold']:<17}{row['batch']:>7} {row['operation']:<10}"
     return start + "".join(f"{cell:>14}" for cell in cells) + f"{shown:>8}"
 
@@ -157,12 +157,12 @@ def main(arguments: list[str] | None = None) -> int:
         + "".join(f"{n:>14}" for n in ("fedbook", "geoopt", "pymanopt"))
         + f"{'ratio':>8}"
     )
-    found = []
+    measured = []
     with torch.no_grad():
         for row in rows(SIZES, BATCHES[:4] if options.quick else BATCHES, 5 if options.quick else 11):
             print(line(row), flush=True)
-            found.append(row)
-    judged = [(ratio(row), row) for row in found if ratio(row) is not None and row["batch"] >= 100]
+            measured.append(row)
+    judged = [(ratio(row), row) for row in measured if ratio(row) is not None and row["batch"] >= 100]
     worst, row = max(judged, key=lambda pair: pair[0])
     slower = sum(value > 1.1 for value, _ in judged)
     print(f"Batches of 100 and more: {len(judged)} comparisons, {slower} more than 10 % slower than the best rival.")

@@ -177,23 +177,23 @@ def table(device: str = "cpu", kinds: Sequence[str] = ALL) -> list[dict]:
     for kind in kinds:
         for clients in sizes(kind):
             slow = clients == 1000 or "resnet" in kind
-            found = measure(ways(kind, clients, device), 2 if slow else 5, device)
-            rows.append({"kind": kind, "clients": clients, "ms": {name: round(ms, 2) for name, ms in found.items()}})
-            times = "   ".join(f"{name} {ms:.1f}" for name, ms in found.items())
+            medians = measure(ways(kind, clients, device), 2 if slow else 5, device)
+            rows.append({"kind": kind, "clients": clients, "ms": {name: round(ms, 2) for name, ms in medians.items()}})
+            times = "   ".join(f"{name} {ms:.1f}" for name, ms in medians.items())
             print(f"{kind:23} {clients:>7}   {times}", flush=True)
     return rows
 
 
 def choices(rows: list[dict]) -> dict[str, list]:
     """For each kind the one way (how, chunk) whose worst ratio to the best way, over the cohort sizes, is smallest."""
-    found: dict[str, list] = {}
+    chosen: dict[str, list] = {}
     for kind in dict.fromkeys(row["kind"] for row in rows):
         own = [row["ms"] for row in rows if row["kind"] == kind]
         candidates = [way for way in own[0] if way != "modules"]
         worst = {way: max(ms[way] / min(ms[c] for c in candidates) for ms in own) for way in candidates}
         way = min(worst, key=worst.__getitem__)
-        found[kind] = ["loop", None] if way == "loop" else ["vmap", int(way.split()[1])]
-    return found
+        chosen[kind] = ["loop", None] if way == "loop" else ["vmap", int(way.split()[1])]
+    return chosen
 
 
 def summary(rows: list[dict], chosen: dict[str, list]) -> str:

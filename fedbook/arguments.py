@@ -89,12 +89,12 @@ def instance(name: str, value: Any, kind: type) -> Any:
 
 def one_of(name: str, value: Any, allowed: Iterable[str]) -> str:
     """``value`` if it is one of the words ``allowed``. Raises: TypeError, ValueError."""
-    words = sorted(allowed)
-    text = "one of " + ", ".join(words)
+    choices = sorted(allowed)
+    text = "one of " + ", ".join(choices)
     if not isinstance(value, str):
         raise wrong(TypeError, name, value, text)
-    if value not in words:
-        close = difflib.get_close_matches(value, words, 1)
+    if value not in choices:
+        close = difflib.get_close_matches(value, choices, 1)
         raise wrong(ValueError, name, value, text + (f"; did you mean {close[0]}?" if close else ""))
     return value
 

@@ -195,9 +195,9 @@ def _explained(paper: Paper, settings: bool = True) -> Iterator[str]:
 
     width = min(shutil.get_terminal_size((100, 24)).columns, 120)
     yield f"{paper.name}: {paper.title}"
-    for title, words in (("methods", paper.methods), ("problems", paper.problems)):
+    for title, entries in (("methods", paper.methods), ("problems", paper.problems)):
         yield f"  {title}"
-        yield from (f"    {word:22} {line}" for word, line in words.items())
+        yield from (f"    {word:22} {line}" for word, line in entries.items())
     yield "  profiles, each a change of the settings"
     for word, changes in paper.profiles.items():
         text = ", ".join(f"{key}={value}" for key, value in changes.items()) or "as they are"

@@ -138,14 +138,14 @@ def result(rounds: Rounds, plan: Plan, seconds: float, slot: int = 0) -> dict[st
 
 def _nested(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Metrics called "name/part" as a dictionary "name" of their parts."""
-    found: dict[str, Any] = {}
+    nested: dict[str, Any] = {}
     for name, value in metrics.items():
         whole, _, part = name.partition("/")
         if part:
-            found.setdefault(whole, {})[part] = value
+            nested.setdefault(whole, {})[part] = value
         else:
-            found[whole] = value
-    return found
+            nested[whole] = value
+    return nested
 
 
 def execute(rounds: Rounds, out: Path | None = None, label: str | None = None) -> tuple[Rounds, float]:
@@ -248,17 +248,17 @@ def _curve(rounds: Rounds, *metrics: str) -> dict[str, list]:
     """
     if not any(record.metrics for record in rounds.history):
         return {"round": []} | {metric: [[] for _ in rounds.seeds] for metric in metrics}
-    found: dict[str, list] = {}
+    curve: dict[str, list] = {}
     for metric in metrics:
         if not any(metric in record.metrics for record in rounds.history):
             continue  # not every problem has it
         evaluated, values = rounds.history.values(metric)
-        found |= {"round": evaluated.tolist(), metric: [[_digits(v) for v in row] for row in values.tolist()]}
+        curve |= {"round": evaluated.tolist(), metric: [[_digits(v) for v in row] for row in values.tolist()]}
     if "bytes" in metrics:
         crossed = [[u + d for u, d in zip(r.bytes_up, r.bytes_down, strict=True)] for r in rounds.history]
         so_far = torch.tensor(crossed, dtype=torch.int64).cumsum(0)  # [rounds, S]
-        found["bytes"] = so_far[[t - 1 for t in found["round"]]].T.tolist()
-    return found
+        curve["bytes"] = so_far[[t - 1 for t in curve["round"]]].T.tolist()
+    return curve
 
 
 def _digits(value: float) -> float:
@@ -276,8 +276,8 @@ def commit() -> str | None:
     """The commit of the checkout this package runs from (None elsewhere), with "+" for uncommitted changes."""
     folder = Path(__file__).parent
 
-    def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+    def git(*command: str) -> str:
+        return subprocess.run(["git", *command], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
         return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "--", ".") else "")
@@ -299,8 +299,8 @@ def summary(table: Mapping[str, Any]) -> dict[str, Any]:
     """One short entry a cell of a comparison: mean, deviation and number of seeds of the metric."""
     cells = []
     for cell in table["cells"]:
-        found = [run["metrics"].get(table["metric"]) for run in cell["runs"]]
-        values = torch.tensor([float("nan") if value is None else value for value in found], dtype=torch.float64)
+        recorded = [run["metrics"].get(table["metric"]) for run in cell["runs"]]
+        values = torch.tensor([float("nan") if value is None else value for value in recorded], dtype=torch.float64)
         deviation = float(values.std()) if len(values) > 1 else None
         cells.append(
             {

@@ -92,14 +92,14 @@ def known_tags(book: Book) -> Iterator[Problem]:
 
 def one_of_each(book: Book) -> Iterator[Problem]:
     """One parameters cell and one setup cell, both code, in this order."""
-    found = {}
+    tagged = {}
     for tag in ("parameters", "setup"):
         numbers = [number for number, cell in book.code() if tag in tags(cell)]
-        found[tag] = numbers
+        tagged[tag] = numbers
         if len(numbers) != 1:
             yield Problem(f"{tag}-cell", 0, f"{len(numbers)} code cells tagged {tag}; allowed is 1")
-    if all(len(numbers) == 1 for numbers in found.values()) and found["setup"] < found["parameters"]:
-        yield Problem("setup-cell", found["setup"][0], "setup stands before the parameters")
+    if all(len(numbers) == 1 for numbers in tagged.values()) and tagged["setup"] < tagged["parameters"]:
+        yield Problem("setup-cell", tagged["setup"][0], "setup stands before the parameters")
 
 
 def format_of_file(book: Book) -> Iterator[Problem]:

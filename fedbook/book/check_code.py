@@ -33,9 +33,9 @@ def forbidden(book: Book) -> Iterator[Problem]:
     """What chapters do not do: star imports, sys.path, tqdm, input, bare except, absolute paths."""
     for number, _, tree in book.trees():
         for node in ast.walk(tree):
-            found = _forbidden(node)
-            if found:
-                yield Problem("forbidden", number, found)
+            reason = _forbidden(node)
+            if reason:
+                yield Problem("forbidden", number, reason)
     for number, source in book.prose():
         for match in MACHINE_PATH.finditer(source):
             yield Problem("forbidden", number, f"the path {match[0]!r} of one machine")

@@ -17,8 +17,8 @@ def counts_in_order(book: Book) -> Iterator[Problem]:
     """Executed from top to bottom on a fresh kernel: counts 1 to n."""
     for expected, (number, cell) in enumerate(book.code(), start=1):
         if cell.get("execution_count") != expected:
-            found = cell.get("execution_count")
-            yield Problem("execution-counts", number, f"execution count {found}; a fresh run gives {expected}")
+            count = cell.get("execution_count")
+            yield Problem("execution-counts", number, f"execution count {count}; a fresh run gives {expected}")
             return
 
 
@@ -71,9 +71,9 @@ def figures_are_read(book: Book) -> Iterator[Problem]:
     for number, cell in book.code():
         if not _has_picture(cell):
             continue
-        words = any(not FIGURE_REPR.match(_text(output).strip()) for output in cell.outputs if _text(output).strip())
+        has_text = any(not FIGURE_REPR.match(_text(output).strip()) for output in cell.outputs if _text(output).strip())
         follows = number < len(book.cells) and book.cell(number + 1)
-        if not words and not (follows and follows.cell_type == "markdown" and "nav" not in tags(follows)):
+        if not has_text and not (follows and follows.cell_type == "markdown" and "nav" not in tags(follows)):
             yield Problem("figure-words", number, "no sentence after this figure")
 
 

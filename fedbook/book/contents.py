@@ -190,10 +190,10 @@ def notebook_path(path: str | Path) -> Path:
     """``path`` resolved, if a file is there. Raises: TypeError, FileNotFoundError."""
     if not isinstance(path, (str, Path)):
         raise wrong(TypeError, "path", path, "the path of a notebook")
-    found = Path(path).resolve()
-    if not found.is_file():
+    resolved = Path(path).resolve()
+    if not resolved.is_file():
         raise wrong(FileNotFoundError, "path", str(path), "a notebook that exists")
-    return found
+    return resolved
 
 
 def notebooks_folder(root: str | Path | None = None) -> Path:

@@ -105,11 +105,11 @@ class Codebook:
     def _nearest_outer(self, p: Tensor, q: Tensor) -> Tensor:
         # A codeword with all its six neighbours is nearest only to points of its own cell: the outer ones are left.
         points = self.points[:, self.outer].to(p.dtype)
-        found, chunk = [], max(1, 2**20 // len(self.outer))
-        for some_p, some_q in zip(p.split(chunk), q.split(chunk), strict=True):
-            squares = (some_p[:, None] - points[0]).square_()
-            found.append(squares.add_((some_q[:, None] - points[1]).square_(), alpha=3).argmin(1))
-        return self.outer[torch.cat(found)].to(torch.int32)
+        indices, chunk = [], max(1, 2**20 // len(self.outer))
+        for p_part, q_part in zip(p.split(chunk), q.split(chunk), strict=True):
+            squares = (p_part[:, None] - points[0]).square_()
+            indices.append(squares.add_((q_part[:, None] - points[1]).square_(), alpha=3).argmin(1))
+        return self.outer[torch.cat(indices)].to(torch.int32)
 
 
 @lru_cache(maxsize=64)

@@ -39,8 +39,8 @@ def party_dither(seed: int, t: int, party: int, shape: tuple[int, ...]) -> Tenso
 def pair_mask(seed: int, t: int, pair: tuple[int, int], shape: tuple[int, ...], bits: int) -> Tensor:
     """The mask of a pair of parties i < j in round ``t``: int64 ``shape``, uniform in [0, 2^bits)."""
     i, j = pair
-    words = stream(seed, f"mask of a secure sum with {i}", t, j).integers(0, 2**32, shape, dtype=np.uint32)
-    return torch.from_numpy(words.astype(np.int64)) & (2**bits - 1)
+    mask = stream(seed, f"mask of a secure sum with {i}", t, j).integers(0, 2**32, shape, dtype=np.uint32)
+    return torch.from_numpy(mask.astype(np.int64)) & (2**bits - 1)
 
 
 def mask_codes(codes: Tensor, seed: int, t: int, party: int, parties: int, bits: int) -> Tensor:

@@ -159,10 +159,10 @@ def read_bodies(buffers: Sequence[Encoded], size: int, numbers: Sequence[int] | 
             raise refused(f"buffer {number}", f"{buffer.nbytes} bytes", allowed)
     whole = torch.stack([buffer.buffer for buffer in buffers])
     for number, row in zip(numbers, whole.numpy(), strict=True):
-        found, true = int.from_bytes(row[28:HEADER_BYTES].tobytes(), "little"), _checksum(row)
-        if found != true:
-            allowed = f"{true:#010x}, that of the other bytes (the message was damaged)"
-            raise refused(f"buffer {number}, checksum", f"{found:#010x}", allowed)
+        received, expected = int.from_bytes(row[28:HEADER_BYTES].tobytes(), "little"), _checksum(row)
+        if received != expected:
+            allowed = f"{expected:#010x}, that of the other bytes (the message was damaged)"
+            raise refused(f"buffer {number}, checksum", f"{received:#010x}", allowed)
     return whole[:, HEADER_BYTES:]
 
 

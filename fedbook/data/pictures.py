@@ -54,9 +54,9 @@ def tiny_imagenet(
     if classes > len(there):
         raise arguments.wrong(ValueError, "classes", classes, f"at most {len(there)}: wnids.txt names as many")
     chosen = there[:classes]
-    words = {match[1]: match[2].partition(",")[0] for _, match in _matched(folder / "words.txt", WORDS)}
+    class_names = {match[1]: match[2].partition(",")[0] for _, match in _matched(folder / "words.txt", WORDS)}
     for name in chosen:
-        if name not in words:
+        if name not in class_names:
             raise BrokenFile(folder / "words.txt", f"has no words for {name}")
     arrays = []
     paths = {"train": {name: _jpegs(folder / "train" / name / "images") for name in chosen}}
@@ -67,7 +67,7 @@ def tiny_imagenet(
                 why = f"{name} has {len(paths[part][name])} images; expected are {count}"
                 raise BrokenFile(folder / part, why)
         arrays += _read_classes([paths[part][name] for name in chosen], side)
-    return as_images("tiny_imagenet", *arrays, tuple(words[name] for name in chosen), dtype)
+    return as_images("tiny_imagenet", *arrays, tuple(class_names[name] for name in chosen), dtype)
 
 
 def imagenet_folder(

@@ -177,12 +177,12 @@ class Uploads:
 
     def rows(self, name: str, slot: int = 0) -> list[tuple[int, Tree]]:
         """Pairs (client, its upload) of federation ``slot``, in the cohort's order; forms may differ."""
-        found = {}
+        uploads = {}
         for part in self.parts:
             for r in torch.nonzero(part.slot == slot).flatten().tolist():
                 if name in part.tree:
-                    found[int(part.place[r])] = tree_map(lambda x, r=r: x[r], part.tree[name])
-        return [(int(self.cohort.ids[slot, place]), found[place]) for place in sorted(found)]
+                    uploads[int(part.place[r])] = tree_map(lambda x, r=r: x[r], part.tree[name])
+        return [(int(self.cohort.ids[slot, place]), uploads[place]) for place in sorted(uploads)]
 
     def relay(self, name: str, client: int) -> Tensor | Wire:
         """One client's upload in every federation, to be sent on as it came: [S, ...], encoded if it was.

@@ -247,11 +247,11 @@ def sgd(
             gradient = tree_map(lambda g: g * factor, gradient)
         return (gradient if keep is None else {"gradient": gradient, "seen": seen}), value
 
-    def update(carry: Tree, found: Tree) -> None:
+    def update(carry: Tree, direction: Tree) -> None:
         if keep is None:
-            tree_map(move, carry["theta"], found, carry["velocity"] if momentum else found)
+            tree_map(move, carry["theta"], direction, carry["velocity"] if momentum else direction)
             return
-        seen, gradient = found["seen"], found["gradient"]
+        seen, gradient = direction["seen"], direction["gradient"]
         for name, p in carry["theta"].items():
             if name in seen:
                 p.lerp_(seen[name], 1 - keep)

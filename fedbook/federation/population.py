@@ -75,13 +75,13 @@ class Federation:
         if any(p.num_clients != clients for p in partitions):
             counts = [p.num_clients for p in partitions]
             raise ValueError(f"partition: got partitions of {counts} clients; allowed are equal numbers of clients")
-        words = ["all"] * clients if groups is None else list(groups)
-        if len(words) != clients:
-            raise arguments.wrong(ValueError, "groups", words, f"one word for each of the {clients} clients")
+        group_of = ["all"] * clients if groups is None else list(groups)
+        if len(group_of) != clients:
+            raise arguments.wrong(ValueError, "groups", group_of, f"one word for each of the {clients} clients")
         table, sizes = _stack(partitions)
         self.groups: dict[str, Group] = {}
-        for word in dict.fromkeys(words):
-            ids = torch.tensor([k for k, w in enumerate(words) if w == word])
+        for word in dict.fromkeys(group_of):
+            ids = torch.tensor([k for k, w in enumerate(group_of) if w == word])
             self.groups[word] = _group(word, ids, samples, table[:, ids], sizes[:, ids])
         self._index()
 

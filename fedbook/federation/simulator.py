@@ -102,8 +102,10 @@ class Simulator:
                     allowed = f"a tensor whose first axes are {lead} ({'S' if word == 'down' else 'S, m'})"
                     raise arguments.wrong(ValueError, f"{word} {name!r}", value, allowed)
         for name in exchange.held:
-            held = {pair for past in self._sent if past.down.get(name) is exchange.down[name] for pair in _whom(past)}
-            if not _whom(exchange) <= held:
+            recipients = {
+                pair for past in self._sent if past.down.get(name) is exchange.down[name] for pair in _whom(past)
+            }
+            if not _whom(exchange) <= recipients:
                 allowed = "names of messages that all of the cohort got, as the same object, earlier in this round"
                 raise arguments.wrong(ValueError, "held", name, allowed)
         self._sent.append(replace(exchange, down=dict(exchange.down)))  # the algorithm may reuse its dictionary

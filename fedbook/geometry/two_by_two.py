@@ -28,9 +28,9 @@ class Frame(NamedTuple):
 
 def exp(x: Tensor, u: Tensor) -> Tensor:
     """e^h (cosh(r) X + sinh(r)/r (U - h X))."""
-    one, two, three = whitened(x, u)
-    h = 0.5 * (one + three)
-    r = _raised_root(_squared_radius(one, two, three))
+    a, b, c = whitened(x, u)
+    h = 0.5 * (a + c)
+    r = _raised_root(_squared_radius(a, b, c))
     size = h.exp()
     t = size * r.sinh() / r
     return _times(torch.addcmul(size * r.cosh(), t, h, value=-1), _flat(x), t, _flat(u))
@@ -55,19 +55,19 @@ def squared_dist(x: Tensor, y: Tensor) -> Tensor:
 def transport(x: Tensor, y: Tensor, u: Tensor) -> Tensor:
     """L S (L^-1 U L^-T) S L^T with S the root of A = L^-1 Y L^-T: (A + sqrt(det A)) / sqrt(tr A + 2 sqrt(det A))."""
     frame = _checked_frame(x)
-    one, two, three = _whitened(frame, _entries(_flat(y)))
-    det = torch.addcmul(one * three, two, two, value=-1)
-    if visible(y) and not _positive(one, det):
+    a, b, c = _whitened(frame, _entries(_flat(y)))
+    det = torch.addcmul(a * c, b, b, value=-1)
+    if visible(y) and not _positive(a, det):
         raise _indefinite("y")
     root = det.sqrt()
     p, q, r = _whitened(frame, _entries(_flat(u)))
-    one, three = one + root, three + root
-    left, right = torch.addcmul(one * p, two, q), torch.addcmul(one * q, two, r)  # the rows of S B
-    low, last = torch.addcmul(two * p, three, q), torch.addcmul(two * q, three, r)
-    size = 1 / (one + three)
-    first = torch.addcmul(left * one, right, two) * size
-    cross = torch.addcmul(left * two, right, three) * size
-    third = torch.addcmul(low * two, last, three) * size
+    a, c = a + root, c + root
+    left, right = torch.addcmul(a * p, b, q), torch.addcmul(a * q, b, r)  # the rows of S B
+    low, last = torch.addcmul(b * p, c, q), torch.addcmul(b * q, c, r)
+    size = 1 / (a + c)
+    first = torch.addcmul(left * a, right, b) * size
+    cross = torch.addcmul(left * b, right, c) * size
+    third = torch.addcmul(low * b, last, c) * size
     along, across = frame.corner * first, frame.side * cross
     off = torch.addcmul(across, frame.slope, along)
     corner = torch.addcmul(frame.rest * third, frame.slope, across + off)
@@ -82,8 +82,8 @@ def inner(x: Tensor, u: Tensor, v: Tensor) -> Tensor:
 
 def norm(x: Tensor, u: Tensor) -> Tensor:
     """sqrt(tr(X^-1 U X^-1 U)), with derivative 0 at 0."""
-    one, two, three = whitened(x, u)
-    return torch.linalg.vector_norm(torch.stack([one, two, two, three]), dim=0)
+    a, b, c = whitened(x, u)
+    return torch.linalg.vector_norm(torch.stack([a, b, b, c]), dim=0)
 
 
 def whitened(x: Tensor, u: Tensor) -> Entries:
@@ -125,20 +125,20 @@ def _logarithms(x: Tensor, y: Tensor, check: bool) -> tuple[Tensor, Tensor, Tens
     shift = near.to(x.dtype)
     change = torch.where(near.unsqueeze(-1), y - x, y)
     frame = _frame(entries)
-    one, two, three = _whitened(frame, _entries(change))
-    trace, det = one + three, torch.addcmul(one * three, two, two, value=-1)
+    a, b, c = _whitened(frame, _entries(change))
+    trace, det = a + c, torch.addcmul(a * c, b, b, value=-1)
     ratio = torch.addcmul(det, shift, trace + 1)  # det Y / det X
-    if check and not transformed() and not _positive(frame.corner, frame.rest, one + shift, ratio):
+    if check and not transformed() and not _positive(frame.corner, frame.rest, a + shift, ratio):
         raise _indefinite("y" if _positive(frame.corner, frame.rest) else "x")
     scale = torch.rsqrt(ratio)
     excess = det + torch.addcmul(shift - 1, shift, trace)  # ratio - 1, without that difference
     m = (0.5 * excess * scale).asinh()
-    return change, trace, m, _squared_radius(one, two, three) / ratio, scale
+    return change, trace, m, _squared_radius(a, b, c) / ratio, scale
 
 
-def _squared_radius(one: Tensor, two: Tensor, three: Tensor) -> Tensor:
-    half = 0.5 * (one - three)
-    return torch.addcmul(half * half, two, two)
+def _squared_radius(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    half = 0.5 * (a - c)
+    return torch.addcmul(half * half, b, b)
 
 
 def _raised_root(square: Tensor) -> Tensor:
@@ -151,8 +151,8 @@ def _flat(x: Tensor) -> Tensor:
 
 
 def _entries(flat: Tensor) -> Entries:
-    one, two, _, three = flat.unbind(-1)
-    return one, two, three
+    a, b, _, c = flat.unbind(-1)
+    return a, b, c
 
 
 def _times(s: Tensor, x: Tensor, t: Tensor, u: Tensor) -> Tensor:

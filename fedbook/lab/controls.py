@@ -166,7 +166,7 @@ def choice(label: str, options: Sequence[Any] | Mapping[str, Any], value: Any) -
         return ipywidgets.Dropdown(options=pairs, value=value, **_looks(label, f"{label}: choose one"))
 
     def text(v: Any) -> str:
-        return next(words for words, option in pairs if option == v)
+        return next(name for name, option in pairs if option == v)
 
     allowed = f"one of the options {list(values)}"
     return Control(

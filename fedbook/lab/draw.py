@@ -39,8 +39,8 @@ def draw_partition(ax: Axes, counts: Any, classes: Sequence[str] | None = None) 
     ax.set_ylim(kinds - 0.4, -0.6)
     ax.set_xlabel("client")
     ax.set_ylabel("class")
-    sizes, held = counts.sum(1), (counts > 0).sum(1)
-    return (f"{clients} clients hold {_span(sizes)} samples and {_span(held)} of {kinds} classes each; "
+    sizes, class_counts = counts.sum(1), (counts > 0).sum(1)
+    return (f"{clients} clients hold {_span(sizes)} samples and {_span(class_counts)} of {kinds} classes each; "
             f"{_count_empty(sizes)}").removesuffix("; ") + "."  # fmt: skip
 
 
@@ -113,11 +113,11 @@ def draw_curves(
 
 def _bubbles(ax: Axes, counts: np.ndarray) -> None:
     client, kind = np.nonzero(counts)
-    held = counts[client, kind]
+    samples = counts[client, kind]
     clients, kinds = counts.shape
     place, (width, height) = ax.get_position(), ax.figure.get_size_inches() * 72  # points
     largest = min(0.95 * place.width * width / clients, 0.9 * place.height * height / kinds, 22.0)
-    ax.scatter(client, kind, s=(largest**2) * held / counts.max(), color=style.PALETTE[0], linewidths=0)
+    ax.scatter(client, kind, s=(largest**2) * samples / counts.max(), color=style.PALETTE[0], linewidths=0)
     ax.set_xlim(-0.7, clients - 0.3)
     ax.set_xticks(range(0, clients, 1 if clients <= 12 else 5))
 

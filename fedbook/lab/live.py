@@ -54,13 +54,13 @@ class LiveRuns:
         spots = panels(axes, len(self.plots))
         if not history:
             raise arguments.wrong(ValueError, "history", history, "at least one step")
-        words = history[0][1].words
-        earlier = {name: steps for name, steps in self.curves.items() if name != words and steps}
+        current = history[0][1].words
+        earlier = {name: steps for name, steps in self.curves.items() if name != current and steps}
         for ax, plot in zip(spots, self.plots, strict=True):
-            for i, (name, steps) in enumerate([*earlier.items(), (words, history)]):
-                now = {"linewidth": 2.2} if name == words else {"linewidth": 0.9, "color": CONTROL}
+            for i, (name, steps) in enumerate([*earlier.items(), (current, history)]):
+                now = {"linewidth": 2.2} if name == current else {"linewidth": 0.9, "color": CONTROL}
                 points = [point for t, step in steps for point in plot.read(t, step)]
-                look = series(0 if name == words else 1 + i) | now | plot.look
+                look = series(0 if name == current else 1 + i) | now | plot.look
                 ax.plot(*zip(*points, strict=True), label=name, markevery=max(1, len(points) // 10), **look)
             ax.set(xlabel=plot.xlabel, ylabel=plot.ylabel, xlim=_wide(plot.xlim, ax.lines, 0))
             if plot.ylim is not None:

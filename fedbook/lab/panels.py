@@ -16,10 +16,10 @@ from fedbook import arguments
 
 def panels(axes: Any, count: int) -> list[Axes]:
     """``count`` axes as a list. Raises: ValueError."""
-    found = list(np.atleast_1d(axes).ravel())
-    if len(found) != count or not all(isinstance(ax, Axes) for ax in found):
+    flat = list(np.atleast_1d(axes).ravel())
+    if len(flat) != count or not all(isinstance(ax, Axes) for ax in flat):
         raise arguments.wrong(ValueError, "axes", axes, f"{count} axes")
-    return found
+    return flat
 
 
 def several(name: str, values: Any) -> Mapping[str, Any]:

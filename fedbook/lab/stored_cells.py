@@ -63,12 +63,12 @@ class Words:
 
         Raises: ValueError (no such cell; two for one method: a setting needs a value).
         """
-        found: dict[str, Cell] = {}
+        by_method: dict[str, Cell] = {}
         for _, cell in cells(*tables, **fixed):
-            if cell["method"] in found:
+            if cell["method"] in by_method:
                 raise wrong(ValueError, "fixed", fixed, f"settings with one cell of {cell['method']}")
-            found[cell["method"]] = cell
-        return {name: found[name] for name in self.methods if name in found}
+            by_method[cell["method"]] = cell
+        return {name: by_method[name] for name in self.methods if name in by_method}
 
     def scores(self, cell: Cell, metric: str | None = None) -> Tensor:
         """:func:`scores` of ``metric``, by default that which the chapter compares."""
@@ -76,12 +76,12 @@ class Words:
 
     def means(self, *tables: Table, metric: str | None = None, **fixed: Any) -> dict[str, tuple[float, float]]:
         """Method -> (mean, deviation over seeds), as tables beside the paper take them; diverged ones are left out."""
-        found = {}
+        statistics = {}
         for method, cell in self.cells_of(*tables, **fixed).items():
             values = self.scores(cell, metric)
             if bool(values.isfinite().all()):
-                found[method] = float(values.mean()), float(values.std()) if len(values) > 1 else 0.0
-        return found
+                statistics[method] = float(values.mean()), float(values.std()) if len(values) > 1 else 0.0
+        return statistics
 
     def look_of(self, method: str) -> dict[str, Any]:
         """Colour, marker and line of a method, the same in every figure."""
@@ -134,9 +134,9 @@ class Words:
             told.append(f"{metric}: {', '.join(parts)}")
         handles = {label: h for ax in spots for h, label in zip(*ax.get_legend_handles_labels(), strict=True)}
         if handles:
-            words = [self.names[m] for m in chosen if self.names[m] in handles]
+            labels = [self.names[m] for m in chosen if self.names[m] in handles]
             place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
-            spots[-1].legend([handles[word] for word in words], words, **place)
+            spots[-1].legend([handles[label] for label in labels], labels, **place)
         seeds = len(next(iter(chosen.values()))["runs"])
         return f"Mean over {seeds} seeds after the last round, {'; '.join(told)}."
 
@@ -220,12 +220,12 @@ def tuning_text(words: Words, *tables: Table, **fixed: Any) -> str:
 
 def edges(cell: Cell) -> list[str]:
     """The tuned settings of a cell whose value is the least or the largest number of several tried."""
-    found = []
+    extremes = []
     for name, value in cell["tuned"].items():
         tried = {one["settings"][name] for one in cell["tried"]}
         if len(tried) > 1 and not isinstance(value, (str, bool)) and value in (min(tried), max(tried)):
-            found.append(f"{name}: {'least' if value == min(tried) else 'largest'}")
-    return found
+            extremes.append(f"{name}: {'least' if value == min(tried) else 'largest'}")
+    return extremes
 
 
 def _star(one: Interval) -> str:

@@ -140,9 +140,9 @@ def judged(samples: Any, settings: Any, top: int = 255) -> Images:
     train_samples, test_samples = settings.train_samples, settings.test_samples
     if settings.judge == "validation":
         order = torch.from_numpy(stream(0, "validation").permutation(len(train[1])))
-        held = len(order) // 10
-        test, train = tuple(v[order[:held]] for v in train), tuple(v[order[held:]] for v in train)
-        test_samples = min(test_samples, held)  # it was said of the test samples; these are fewer
+        test_count = len(order) // 10
+        test, train = tuple(v[order[:test_count]] for v in train), tuple(v[order[test_count:]] for v in train)
+        test_samples = min(test_samples, test_count)  # it was said of the test samples; these are fewer
         train_samples = min(train_samples, len(train[1]))  # and of all training samples
     parts = *subset(*train, train_samples, "train"), *subset(*test, test_samples, "test")
     return Images(settings, *parts, tuple(samples.classes), top)

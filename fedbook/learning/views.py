@@ -43,9 +43,9 @@ class Views:
         Memory: N * count * C * H * W numbers.
         """
         rng, parts = stream(0, purpose), []
-        for some in x.split(chunk):
-            draws = self.augmentation.draw(rng, (len(some), count), self.shape)
-            parts.append(self.plain(self.augmentation(some, {n: d.to(x.device) for n, d in draws.items()})))
+        for batch in x.split(chunk):
+            draws = self.augmentation.draw(rng, (len(batch), count), self.shape)
+            parts.append(self.plain(self.augmentation(batch, {n: d.to(x.device) for n, d in draws.items()})))
         return torch.cat(parts)
 
     def batches(

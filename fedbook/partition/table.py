@@ -71,12 +71,12 @@ class Partition:
             raise arguments.wrong(TypeError, "owners", owners, "a vector of whole numbers")
         if owners.size and (owners.min() < -1 or owners.max() >= num_clients):
             raise arguments.wrong(ValueError, "owners", owners, f"-1 to {num_clients - 1}")
-        held = np.flatnonzero(owners >= 0)
-        held = held[np.argsort(owners[held], kind="stable")]  # client by client, rows ascending
-        sizes = np.bincount(owners[held], minlength=num_clients)
-        place = np.arange(len(held)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # position within the client
+        rows = np.flatnonzero(owners >= 0)
+        rows = rows[np.argsort(owners[rows], kind="stable")]  # client by client, rows ascending
+        sizes = np.bincount(owners[rows], minlength=num_clients)
+        place = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # position within the client
         table = np.zeros((num_clients, max(int(sizes.max()), 1)), dtype=np.int64)
-        table[owners[held], place] = held
+        table[owners[rows], place] = rows
         return cls(torch.from_numpy(table), torch.from_numpy(sizes.astype(np.int64)))
 
     def __eq__(self, other: object) -> bool:

@@ -87,9 +87,9 @@ def total_epsilon(draws: tuple[Draws, ...], mu: float, delta: float, accountant:
     if poisson and 1 <= len(draws) <= MOST_KINDS and DETAILED[0] < shown.epsilon <= DETAILED[1] and 10 * spare <= delta:
         distribution = _loss_distribution(draws, mu)
         with np.errstate(over="ignore"):
-            found = float(distribution.get_epsilon_for_delta(delta - spare))
-        if found <= READABLE:
-            shown = min(shown, Figure(found, "pld"))
+            tight_epsilon = float(distribution.get_epsilon_for_delta(delta - spare))
+        if tight_epsilon <= READABLE:
+            shown = min(shown, Figure(tight_epsilon, "pld"))
     return shown
 
 
@@ -100,8 +100,8 @@ def _renyi_epsilon(draws: tuple[Draws, ...], mu: float, delta: float) -> float:
     rdp = 0.5 * a * mu * mu
     for draw in draws:
         rdp = rdp + draw.number * _curve(replace(draw, number=1), orders)
-    found = rdp + np.log1p(-1 / a) - (math.log(delta) + np.log(a)) / (a - 1)
-    return max(0.0, float(found.min()))
+    epsilons = rdp + np.log1p(-1 / a) - (math.log(delta) + np.log(a)) / (a - 1)
+    return max(0.0, float(epsilons.min()))
 
 
 @lru_cache(maxsize=4096)

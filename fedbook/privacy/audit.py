@@ -91,8 +91,8 @@ def epsilon_lower_bound(without: Tensor, with_canary: Tensor, delta: float, conf
         with np.errstate(divide="ignore"):
             return np.log(np.maximum(true - delta, 0.0)) - np.log(false)
 
-    found, value = _choose_and_judge(halves, from_rates, confidence)
-    return LowerBound(max(0.0, value), delta, *found, confidence)
+    evidence, value = _choose_and_judge(halves, from_rates, confidence)
+    return LowerBound(max(0.0, value), delta, *evidence, confidence)
 
 
 def gaussian_epsilon_lower_bound(
@@ -114,8 +114,8 @@ def gaussian_epsilon_lower_bound(
 
     delta, confidence = _checked(delta, confidence)
     halves = _halves(without, with_canary)
-    found, mu = _choose_and_judge(halves, lambda true, false: ndtri(true) - ndtri(false), confidence)
-    return LowerBound(exact_epsilon(max(0.0, mu), delta), delta, *found, confidence)
+    evidence, mu = _choose_and_judge(halves, lambda true, false: ndtri(true) - ndtri(false), confidence)
+    return LowerBound(exact_epsilon(max(0.0, mu), delta), delta, *evidence, confidence)
 
 
 def largest_epsilon(runs: int, delta: float, confidence: float = 0.95) -> float:

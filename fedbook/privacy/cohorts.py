@@ -35,13 +35,13 @@ def ran(releases: Iterable[Release]) -> str:
     rates: dict[str, set[float]] = {}
     for release in releases:
         rates.setdefault(release.sampler, set()).add(release.rate)
-    found = []
-    for sampler, those in sorted(rates.items()):
-        if len(those) > 3:
-            found.append(f"{sampler} at {len(those)} rates from {min(those):g} to {max(those):g}")
+    descriptions = []
+    for sampler, values in sorted(rates.items()):
+        if len(values) > 3:
+            descriptions.append(f"{sampler} at {len(values)} rates from {min(values):g} to {max(values):g}")
         else:
-            found += [f"{sampler} at rate {rate:g}" for rate in sorted(those)]
-    return " and ".join(found)
+            descriptions += [f"{sampler} at rate {rate:g}" for rate in sorted(values)]
+    return " and ".join(descriptions)
 
 
 def largest(spent: Iterable[Mapping[tuple, float]]) -> list[dict[tuple, float]]:

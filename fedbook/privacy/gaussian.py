@@ -61,12 +61,12 @@ def rdp_to_epsilon(
     if len(orders) == 0 or len(orders) != len(rdp):
         given = f"{len(orders)} orders and {len(rdp)} values"
         raise ValueError(f"rdp: got {given}; allowed is one value for each of at least one order")
-    found = []
+    candidates = []
     for order, value in zip(orders, rdp, strict=True):
         order = arguments.real("orders", order, above=1.0)
         value = arguments.real("rdp", value, 0.0, infinite=True)
-        found.append((max(0.0, _convert(order, value, delta, conversion)), order))
-    return min(found)
+        candidates.append((max(0.0, _convert(order, value, delta, conversion)), order))
+    return min(candidates)
 
 
 def gaussian_rdp_epsilon(mu: float, delta: float, conversion: str = "improved") -> tuple[float, float]:

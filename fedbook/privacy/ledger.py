@@ -281,7 +281,7 @@ class PrivacyLedger:
 
     def _not_counted(self) -> list[str]:
         """What would make the figure smaller and is left out, and why."""
-        found = set()
+        omissions = set()
         for kind, tally in self._kinds.items():
             reasons = {"recorded for listed clients"} if tally.clients and not own_draw(kind) else set()
             if tally.everyone:
@@ -290,36 +290,36 @@ class PrivacyLedger:
                 )
             if kind.sampler != "none" and kind.rate < 1:
                 sampling = f"amplification by {kind.sampler} sampling at rate {kind.rate:g}"
-                found |= {f"{sampling} not counted: {why}" for why in reasons - {None}}
-        return sorted(found)
+                omissions |= {f"{sampling} not counted: {why}" for why in reasons - {None}}
+        return sorted(omissions)
 
     def _conditions(self) -> list[str]:
         """What the figure takes for granted."""
-        found = []
+        conditions = []
         if self._kinds:
-            found.append("settings were not chosen by looking at these data")
-            found.append("the rounding of floating-point noise tells nothing")
+            conditions.append("settings were not chosen by looking at these data")
+            conditions.append("the rounding of floating-point noise tells nothing")
         if any(tally.clients for tally in self._kinds.values()):
-            found.append("who took part was drawn without looking at the data; it may be known")
+            conditions.append("who took part was drawn without looking at the data; it may be known")
         counted = [] if self._seen_who() else [kind for kind, tally in self._kinds.items() if _counted(kind, tally)]
         if counted:
-            found.append(f"the sampler that ran is the one accounted: {ran(counted)}, drawn afresh each time")
+            conditions.append(f"the sampler that ran is the one accounted: {ran(counted)}, drawn afresh each time")
         if any(kind.unit == "client" for kind in counted):
-            found.append(
+            conditions.append(
                 "nobody against whom this protects knows who was drawn (a server that runs secure aggregation "
                 "usually does); against those who know, epsilon_without_amplification holds"
             )
         if any(kind.unit == "record" for kind in counted):
-            found.append(
+            conditions.append(
                 "nobody against whom this protects knows which records were drawn, or the seed of the draws; "
                 "against those who know, epsilon_without_amplification holds"
             )
         if any(kind.sampler == "fixed" for kind in counted):
-            found.append(
+            conditions.append(
                 "what clients send depends on nothing hidden that they carry from round to round: only then are "
                 "rounds with draws of fixed size proved to add up"
             )
-        return found
+        return conditions
 
 
 def _counted(kind: Release, tally: _Kind) -> bool:
@@ -337,5 +337,5 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _joined(words: Iterable[str]) -> str | None:
-    return ", ".join(sorted(set(words))) or None
+def _joined(names: Iterable[str]) -> str | None:
+    return ", ".join(sorted(set(names))) or None

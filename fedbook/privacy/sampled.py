@@ -246,8 +246,8 @@ def smallest_paper_epsilon(delta: float, rate: float, rounds: int) -> float:
         middle = 0.5 * (low + high)
         holds = slack(middle) >= 0
         low, high = np.where(holds, middle, low), np.where(holds, high, middle)
-    found = 3.5 * rate * rate * rounds * order / low - math.log(delta) / (order - 1)
-    return float(found[good].min())
+    epsilons = 3.5 * rate * rate * rounds * order / low - math.log(delta) / (order - 1)
+    return float(epsilons[good].min())
 
 
 def _least_noise(shown: Callable[[float], float], epsilon: float, enough: float) -> float:
@@ -270,11 +270,11 @@ def _least_noise(shown: Callable[[float], float], epsilon: float, enough: float)
             middle = low + (high - low) * below / (below - above)
         if not low < middle < high:
             break
-        found = shown(math.exp(middle))
-        if found <= epsilon:
-            high, above = middle, _log(found) - aim
+        middle_epsilon = shown(math.exp(middle))
+        if middle_epsilon <= epsilon:
+            high, above = middle, _log(middle_epsilon) - aim
         else:
-            low, below = middle, _log(found) - aim
+            low, below = middle, _log(middle_epsilon) - aim
     return math.exp(high) if math.exp(high) < enough else enough
 
 

@@ -377,8 +377,8 @@ class CVFL:
         return torch.gather(local.data.table, 1, self._ids(local.seeds, local.t))
 
     def _ids(self, seeds: Sequence[int], t: int) -> Tensor:
-        found = {s: batch_ids(s, t, self.samples, self.config.batch_size, self.config.sampling) for s in set(seeds)}
-        return torch.stack([found[s] for s in seeds])
+        batches = {s: batch_ids(s, t, self.samples, self.config.batch_size, self.config.sampling) for s in set(seeds)}
+        return torch.stack([batches[s] for s in seeds])
 
     def _embedding(self, local: Local) -> Tensor:
         """h_m(theta_m; X_m), [R, B, P]."""
@@ -409,8 +409,8 @@ class CVFL:
     def _chain(self, t: int) -> dict[str, Chain]:
         settings = self.problem.settings
         low, high = (-1.0, 1.0) if settings.activation == "tanh" else (None, None)
-        found = self.config.at(t, settings.embedding, low, high)
-        return {} if found is None else {"h": Chain(codec=Codec(found))}
+        scheme = self.config.at(t, settings.embedding, low, high)
+        return {} if scheme is None else {"h": Chain(codec=Codec(scheme))}
 
     def _server_view(self, server: Mapping[str, Tree], turn: Turn) -> Tree:
         """C_0(theta_0), encoded: each matrix a message with its own range, vectors as they are."""
@@ -418,12 +418,12 @@ class CVFL:
 
     def _compressed(self, name: str, p: Tensor, turn: Turn) -> Tensor | Wire:
         rows = p.flatten(1)
-        found = (
+        scheme = (
             self.config.at(turn.t, rows.shape[1], None, None) if self.config.compress_server and p.ndim > 2 else None
         )
-        if found is None:
+        if scheme is None:
             return p
-        codec = Codec(found)
+        codec = Codec(scheme)
         buffers = codec.encode({"": rows}, turn.noise_streams(f"server {name}"))
         return Wire(codec.decode(buffers, {"": rows})[""].view(p.shape), tuple((buffer,) for buffer in buffers))
 

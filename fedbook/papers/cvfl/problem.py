@@ -96,11 +96,11 @@ class VerticalProblem:
     @property
     def members(self) -> dict[str, range]:
         """The numbers of each group's parties."""
-        found, start = {}, 0
+        members, start = {}, 0
         for word, part in self.parts.items():
-            found[word] = range(start, start + len(part))
+            members[word] = range(start, start + len(part))
             start += len(part)
-        return found
+        return members
 
     def federation(self, labels: bool = True) -> Federation:
         """One client a party; ``labels``: every party holds the labels (Algorithm 1), else none does."""
@@ -117,10 +117,10 @@ class VerticalProblem:
 
     def embed(self, theta: Mapping[str, Tree], parts: Mapping[str, Tensor]) -> Tensor:
         """All parties' embeddings, combined for the server: theta by group [M_g, ...], parts [M_g, B, ...] to z."""
-        found = []
+        embeddings = []
         for word, tower_ in self.towers.items():
-            found += list(vmap(tower_.apply)(theta[word], parts[word]).unbind(0))
-        return self.fusion.combine(found)
+            embeddings += list(vmap(tower_.apply)(theta[word], parts[word]).unbind(0))
+        return self.fusion.combine(embeddings)
 
     def evaluation(self, chunk: int = 8000) -> Callable[[Mapping[str, Tree], Mapping[str, Tree]], dict[str, Tensor]]:
         """``evaluate(server, clients)``: metrics [S] of the true model, nothing compressed, on the test samples.
@@ -206,11 +206,11 @@ def vertical_problem(
     shaped: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
     for part, other in zip(*(parts_of(name, v.to(dtype), settings.parties) for v in pair), strict=True):
         shaped.setdefault(tuple(part.shape[1:]), []).append((part, other))  # in the order of their first party
-    words = ["parties"] if len(shaped) == 1 else ["parties " + "x".join(map(str, shape)) for shape in shaped]
+    group_names = ["parties"] if len(shaped) == 1 else ["parties " + "x".join(map(str, shape)) for shape in shaped]
     width, classes = settings.embedding, len(images.classes)
     if settings.fusion == "logits" and width != classes:
         raise arguments.wrong(ValueError, "embedding", width, f"the {classes} classes with fusion 'logits'")
-    groups = dict(zip(words, shaped.items(), strict=True))
+    groups = dict(zip(group_names, shaped.items(), strict=True))
     return VerticalProblem(
         name=name, settings=settings, y=images.y.to(device), test_y=images.test_y.to(device), classes=images.classes,
         parts={word: torch.stack([p for p, _ in pairs]).to(device) for word, (_, pairs) in groups.items()},

@@ -351,9 +351,9 @@ class DP2FedSAM:
         parts = []
         for start in range(0, len(table), step):
             rows = slice(start, start + step)
-            some = tree_map(lambda p, rows=rows: p[rows], body)
+            bodies = tree_map(lambda p, rows=rows: p[rows], body)
             with torch.no_grad():
-                parts.append(vmap(self.model.features)(some, x[table[rows].to(x.device)]).flatten(0, 1))
+                parts.append(vmap(self.model.features)(bodies, x[table[rows].to(x.device)]).flatten(0, 1))
         numbers = torch.arange(table.numel()).view(table.shape)
         return Rows({"x": torch.cat(parts), "y": y[table.flatten().to(y.device)]}, numbers, local.data.sizes)
 
@@ -417,10 +417,10 @@ class DP2FedSAM:
             return problem.evaluation(lambda *rest: self.logits(problem, seeds, *rest, refresh=refresh), models=models)
 
         def evaluate(server: Mapping[str, Tree], clients: Mapping[str, Tree]) -> dict[str, Tensor]:
-            found = judge(0)(server, clients)
+            metrics = judge(0)(server, clients)
             if self.config.head_refresh and self.method.shared == "body":
-                found["accuracy_refreshed"] = judge(self.config.head_refresh)(server, clients)["accuracy"]
-            return found
+                metrics["accuracy_refreshed"] = judge(self.config.head_refresh)(server, clients)["accuracy"]
+            return metrics
 
         return evaluate
 

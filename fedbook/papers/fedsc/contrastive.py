@@ -261,7 +261,7 @@ class FilledRows:
 
 def filled_wire(tables: Tensor) -> Wire:
     """A broadcast of tables [S, K, M, H], each without the zero rows at its end."""
-    return Wire(tables, tuple(tuple(_packed(table) for table in some) for some in tables.cpu()))
+    return Wire(tables, tuple(tuple(_packed(table) for table in seed_tables) for seed_tables in tables.cpu()))
 
 
 def _packed(table: Tensor) -> Encoded:

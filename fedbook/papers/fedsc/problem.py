@@ -88,8 +88,8 @@ class PretrainingProblem:
         parts = []
         for x in (self.x[self.seen], self.test_x):
             pairs = []
-            for some in x.split(CHUNK):
-                h = self.encoder.features(theta, self.views.plain(some))
+            for batch in x.split(CHUNK):
+                h = self.encoder.features(theta, self.views.plain(batch))
                 pairs.append((h, self.encoder.project(theta, h)))
             parts += [torch.cat(column) for column in zip(*pairs, strict=True)]
         return Embedded(*parts)
@@ -138,7 +138,7 @@ class PretrainingProblem:
         present, owner = owner[owner >= 0].unique(return_inverse=True)
 
         def represented(theta: Mapping[str, Tensor]) -> Tensor:
-            z = torch.cat([self.encoder.apply(theta, some) for some in bank.flatten(0, 1).split(CHUNK)])
+            z = torch.cat([self.encoder.apply(theta, batch) for batch in bank.flatten(0, 1).split(CHUNK)])
             return z.unflatten(0, bank.shape[:2])
 
         def loss(theta: Mapping[str, Tensor]) -> Tensor:
@@ -148,8 +148,8 @@ class PretrainingProblem:
             z = represented(theta)
             if not bounded(z):
                 return dict.fromkeys(("loss", "gap", "rank", *(("gradient",) if gradient else ())), math.nan)
-            found = bank_objective(norm_clip(z, mu), owner, len(present))
-        values = {"loss": float(found.loss), "gap": float(found.gap), "rank": float(effective_rank(correlation(z)))}
+            terms = bank_objective(norm_clip(z, mu), owner, len(present))
+        values = {"loss": float(terms.loss), "gap": float(terms.gap), "rank": float(effective_rank(correlation(z)))}
         if gradient:
             slope = grad(loss)(dict(theta))
             values["gradient"] = float(sum(g.double().square().sum() for _, g in leaves(slope)))
@@ -166,12 +166,12 @@ class PretrainingProblem:
         small = self.seen_bank.numel() <= 2**21  # the gradient of the whole objective, where it costs little
 
         def one(theta: Mapping[str, Tensor] | None, slot: int) -> dict[str, float]:
-            found = self.scores(self.raw() if theta is None else self.embed(theta))
+            metrics = self.scores(self.raw() if theta is None else self.embed(theta))
             if theta is None:
-                return found | {"loss": float("nan")}
+                return metrics | {"loss": float("nan")}
             if mu is None:
-                return found | {"loss": float("nan"), "rank": self.objective(theta, slot, math.inf)["rank"]}
-            return found | self.objective(theta, slot, mu, gradient=small)
+                return metrics | {"loss": float("nan"), "rank": self.objective(theta, slot, math.inf)["rank"]}
+            return metrics | self.objective(theta, slot, mu, gradient=small)
 
         def evaluate(server: Mapping[str, Tree], clients: Mapping[str, Tree]) -> dict[str, Tensor]:
             rows = []

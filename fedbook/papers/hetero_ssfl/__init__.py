@@ -76,10 +76,10 @@ def run_on(
     personal, pooled = method in PERSONAL or raw, method == "centralized-byol"
     federation = images.federation(personal, pooled, extended=method == "local-ssl-plus-rad")
     if personal:
-        nets, words, dtype = running.nets, images.assigned, images.x.dtype
+        nets, architectures, dtype = running.nets, images.assigned, images.x.dtype
 
         def initial(slot: int, client: int) -> Parameters:
-            return running.init_client(seeds[slot], client, words[client], dtype)
+            return running.init_client(seeds[slot], client, architectures[client], dtype)
 
     else:
         nets = {"all": fedbyol.online_network(config, images.model)}

@@ -99,12 +99,12 @@ class Config(fedbyol.Config):
         """The numbers in ``weights``. Raises: ValueError (no numbers, negative, not summing to 1)."""
         allowed = "uniform, samples, resources, or numbers of at least 0 that sum to 1, separated by commas"
         try:
-            found = [float(word) for word in self.weights.split(",")]
+            weights = [float(word) for word in self.weights.split(",")]
         except ValueError:
             raise arguments.wrong(ValueError, "weights", self.weights, allowed) from None
-        if not all(math.isfinite(w) and w >= 0 for w in found) or abs(math.fsum(found) - 1) > 1e-6:
+        if not all(math.isfinite(w) and w >= 0 for w in weights) or abs(math.fsum(weights) - 1) > 1e-6:
             raise arguments.wrong(ValueError, "weights", self.weights, allowed)
-        return found
+        return weights
 
 
 class HeteroSSFL(SelfSupervised):

@@ -56,32 +56,32 @@ def evaluation(
     def one(slot: int, client: int, net: Online, state: Mapping[str, Tree], own: Sequence[Tensor]) -> dict[str, float]:
         theta = state["theta"]
         train, test = (problem.features(net.encoder, theta, x) for x in (problem.x[problem.seen], problem.test_x))
-        found = scores(problem, train, test, own)
+        metrics = scores(problem, train, test, own)
         if any(name.startswith(PREDICTOR) for name in theta):
-            found |= inside(problem, net, state, test, views)
-        return found | before(slot, client, net, own)
+            metrics |= inside(problem, net, state, test, views)
+        return metrics | before(slot, client, net, own)
 
     def personal(slot: int, clients: Mapping[str, Tree]) -> dict[str, float]:
-        found: dict[int, dict[str, float]] = {}
-        shown: dict[int, list[Tensor]] = {}
+        metrics: dict[int, dict[str, float]] = {}
+        representations: dict[int, list[Tensor]] = {}
         for word, state in clients.items():
             for place, k in enumerate(k for k, w in enumerate(problem.assigned) if w == word):
                 own = {n: tree_map(lambda p, i=place: p[slot, i], state[n]) for n in ("theta", "target") if n in state}
-                found[k] = one(slot, k, nets[word], own, [problem.own_classes(slot, k)])
-                shown[k] = [represented(problem, nets[word], own["theta"], x, layer)
-                            for x in (problem.alignment, problem.test_x)]  # fmt: skip
-        values = {name: _mean([row[name] for row in found.values()]) for name in next(iter(found.values()))}
+                metrics[k] = one(slot, k, nets[word], own, [problem.own_classes(slot, k)])
+                representations[k] = [represented(problem, nets[word], own["theta"], x, layer)
+                                      for x in (problem.alignment, problem.test_x)]  # fmt: skip
+        values = {name: _mean([row[name] for row in metrics.values()]) for name in next(iter(metrics.values()))}
         for prefix in ("", "random_"):
             if not math.isnan(values[f"{prefix}knn"]):  # then who has none has one class only
                 name = f"{prefix}own_classes"
-                values[name] = _mean_of_some([row[name] for row in found.values()])
+                values[name] = _mean_of_some([row[name] for row in metrics.values()])
         for name in (*PROBES, *(f"random_{probe}" for probe in PROBES)):
             for word in nets:
-                rows = [found[k][name] for k in found if problem.assigned[k] == word]
+                rows = [metrics[k][name] for k in metrics if problem.assigned[k] == word]
                 values[f"{name}_by_architecture/{word}"] = _mean(rows)
-        values |= {f"{name}_by_client/{k}": found[k][name] for name in PROBES for k in sorted(found)}
+        values |= {f"{name}_by_client/{k}": metrics[k][name] for name in PROBES for k in sorted(metrics)}
         for name, place in (("alignment", 0), ("alignment_test", 1)):
-            values[name] = mean_pair([shown[k][place] for k in sorted(shown)])
+            values[name] = mean_pair([representations[k][place] for k in sorted(representations)])
         return values
 
     def single(slot: int, theta: Parameters) -> dict[str, float]:
@@ -108,8 +108,8 @@ def pixels(problem: AlignedProblem) -> Callable[[Mapping[str, Tree], Mapping[str
 
     def evaluate(server: Mapping[str, Tree], clients: Mapping[str, Tree]) -> dict[str, Tensor]:
         train, test = (problem.views.plain(x).flatten(1) for x in (problem.x[problem.seen], problem.test_x))
-        found = scores(problem, train, test)
-        return {n: torch.full((len(problem.partitions),), v, dtype=torch.float64) for n, v in found.items()}
+        metrics = scores(problem, train, test)
+        return {n: torch.full((len(problem.partitions),), v, dtype=torch.float64) for n, v in metrics.items()}
 
     return evaluate
 
@@ -134,10 +134,10 @@ def scores(problem: AlignedProblem, train: Tensor, test: Tensor, own: Sequence[T
     def asked(rows: Tensor | slice) -> Probe:
         return adam_probe(train[rows], y[rows]) if problem.settings.probe == "paper" else exact(rows)
 
-    found = knn_predict(train, y, test, k=min(problem.settings.neighbours, len(y)), num_classes=count)
+    predictions = knn_predict(train, y, test, k=min(problem.settings.neighbours, len(y)), num_classes=count)
     draws = [few_labels(y, min(FEW, fewest(y)), seed=i) for i in range(DRAWS)]
     values = {
-        "knn": float((found == test_y).double().mean()),
+        "knn": float((predictions == test_y).double().mean()),
         "probe": asked(slice(None)).accuracy(test, test_y),
         "probe_few": sum(exact(rows).accuracy(test, test_y) for rows in draws) / DRAWS,
     }
@@ -209,9 +209,9 @@ def mean_pair(representations: Sequence[Tensor]) -> float:
     """The mean unbiased CKA of two of the representations [L, d_k]; NaN where there are no two or one is not finite."""
     if len(representations) < 2 or not bounded(*representations):
         return math.nan
-    found = pairwise_cka(representations, unbiased=len(representations[0]) >= 4)
-    p, q = torch.triu_indices(len(found), len(found), 1)
-    return float(found[p, q].mean())
+    similarities = pairwise_cka(representations, unbiased=len(representations[0]) >= 4)
+    p, q = torch.triu_indices(len(similarities), len(similarities), 1)
+    return float(similarities[p, q].mean())
 
 
 def _mean(values: Sequence[float]) -> float:

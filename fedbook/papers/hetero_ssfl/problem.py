@@ -60,23 +60,23 @@ class AlignedSettings(PretrainingSettings):
 
     def words(self) -> dict[str, tuple[str, int]]:
         """The architectures: word to (backbone, width of its representation). Raises: ValueError."""
-        found: dict[str, tuple[str, int]] = {}
+        architectures: dict[str, tuple[str, int]] = {}
         for word in (word.strip() for word in self.architectures.split(",")):
             name, colon, width = word.partition(":")
             arguments.one_of("architectures", name, ENCODERS)
             if colon and not (width.isascii() and width.isdigit() and int(width)):
                 raise arguments.wrong(ValueError, "architectures", word, "a word, or a word, a colon and a width")
-            if word in found:  # clients take turns by word: twice would still be one turn
+            if word in architectures:  # clients take turns by word: twice would still be one turn
                 raise arguments.wrong(ValueError, "architectures", self.architectures, "every architecture once")
-            found[word] = name, int(width or self.width)
-        return found
+            architectures[word] = name, int(width or self.width)
+        return architectures
 
     def assigned(self) -> list[str]:
         """Each client's architecture."""
-        words = list(self.words())
+        names = list(self.words())
         if self.assignment == "turn":
-            return [words[k % len(words)] for k in range(self.clients)]
-        return [words[i] for i in stream(0, "architectures").integers(0, len(words), self.clients).tolist()]
+            return [names[k % len(names)] for k in range(self.clients)]
+        return [names[i] for i in stream(0, "architectures").integers(0, len(names), self.clients).tolist()]
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class AlignedProblem:
     @torch.no_grad()
     def features(self, net: Encoder, theta: Mapping[str, Tensor], x: Tensor, plain: bool = False) -> Tensor:
         """h [n, D] of images [n, C, H, W] in [0, 1], or ``plain`` as networks see them, some at a time."""
-        return torch.cat([net.features(theta, some if plain else self.views.plain(some)) for some in x.split(CHUNK)])
+        return torch.cat([net.features(theta, batch if plain else self.views.plain(batch)) for batch in x.split(CHUNK)])
 
 
 def aligned_problem(

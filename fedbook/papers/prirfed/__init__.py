@@ -37,9 +37,9 @@ def build(
     if config.batch_size and METHODS[method].solver == "rsgd":
         arguments.integer("batch_size", config.batch_size, 1, min(sizes))
     figures = {"epsilon_call": algorithm.call(sizes)}
-    for word, found in (("promised", algorithm.promised(federation.num_clients, sizes)),
-                        ("claimed", algorithm.claimed(federation.num_clients))):  # fmt: skip
-        figures |= {f"epsilon_{word}": found and found.epsilon, f"delta_{word}": found and found.delta}
+    for word, guarantee in (("promised", algorithm.promised(federation.num_clients, sizes)),
+                            ("claimed", algorithm.claimed(federation.num_clients))):  # fmt: skip
+        figures |= {f"epsilon_{word}": guarantee and guarantee.epsilon, f"delta_{word}": guarantee and guarantee.delta}
     return Rounds(
         algorithm, federation, config.rounds, seeds=seeds,
         evaluate=task.evaluation(**{name: math.nan if v is None else v for name, v in figures.items()}),

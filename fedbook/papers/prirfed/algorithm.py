@@ -297,8 +297,8 @@ class PriRFed:
             if self.method.prox:
                 also = lambda y: -c.prox * self.manifold.log(y, start, check=False)  # noqa: E731
             if self.method.corrected:  # Gamma (grad f_i(x) - grad f(x)), and the local gradient at y
-                gap = self.loss.clipped_mean(start, *agent.everything, math.inf) - local.inbox["gradient"]
-                also = lambda y: -self.manifold.transport(start, y, gap)  # noqa: E731
+                correction = self.loss.clipped_mean(start, *agent.everything, math.inf) - local.inbox["gradient"]
+                also = lambda y: -self.manifold.transport(start, y, correction)  # noqa: E731
             batches = agent.batches(c.batch_size, steps)
             points = rsgd(self.loss, start, batches, steps, lr, self.clip_norm, noise, also, scale)
         if c.option != "last":
@@ -333,9 +333,9 @@ class PriRFed:
     def send_gradient(self, local: Local) -> Reply:
         """grad f_i(x), for RFedSVRG."""
 
-        def gradient(some: Local) -> dict[str, Tensor]:
-            everything = _Records(some, self.loss.broadcasts).everything
-            return {"gradient": self.loss.clipped_mean(some.inbox["x"], *everything, math.inf)}
+        def gradient(chunk: Local) -> dict[str, Tensor]:
+            everything = _Records(chunk, self.loss.broadcasts).everything
+            return {"gradient": self.loss.clipped_mean(chunk.inbox["x"], *everything, math.inf)}
 
         return Reply(upload=self._by_chunks(local, gradient))
 
@@ -376,7 +376,7 @@ class PriRFed:
         """One round's releases, as the accountant must see them: one of each size (of ``sizes`` [S, N]) and part."""
         if not self.method.private:
             return []
-        found = []
+        releases = []
         sizes = torch.gather(sizes, 1, cohort.ids)
         for size in sizes[cohort.present].unique().tolist():
             whose = Cohort(cohort.ids, cohort.present & (sizes == size))
@@ -388,8 +388,8 @@ class PriRFed:
                     released_by="server" if self.method.pooled else "local_solver", sampler=part.sampler,
                     rate=part.rate, count=part.count,
                 )  # fmt: skip
-                found.append((release, whose))
-        return found
+                releases.append((release, whose))
+        return releases
 
     def call(self, sizes: Sequence[int]) -> float | None:
         """What one local call costs a record at delta_call, at most: the sound figure for any noise."""
@@ -407,8 +407,8 @@ class PriRFed:
         if all(part.sampler == "none" for part in parts) and len(parts) == len(set(sizes)):  # full batches
             mu = max(math.sqrt(part.count) / part.noise_multiplier for part in parts)
         slack = c.delta or c.delta_call
-        found = run_guarantee(call, c.delta_call, agents, self._per_round(agents), c.rounds, slack=slack, mu=mu)
-        return found if found.delta < 1 else None
+        guarantee = run_guarantee(call, c.delta_call, agents, self._per_round(agents), c.rounds, slack=slack, mu=mu)
+        return guarantee if guarantee.delta < 1 else None
 
     def claimed(self, agents: int) -> Guarantee | None:
         """What Theorem 4.2 claims of the run, from what a call is SAID to cost, if the settings ask for it."""

@@ -207,8 +207,8 @@ def calibrated_sigma_rsvrg(
 
     high = math.log(enough * math.sqrt(1 - share) / drawn)
     bounds = (min(-1.5, high - 1), high)
-    found = minimize_scalar(searched, bounds=bounds, method="bounded", options={"xatol": 0.003}).x
-    return min(noise(float(found)), Noise(enough, share))
+    optimum = minimize_scalar(searched, bounds=bounds, method="bounded", options={"xatol": 0.003}).x
+    return min(noise(float(optimum)), Noise(enough, share))
 
 
 def _spare_mu(draws: tuple[Draws, ...], epsilon: float, delta: float) -> float:
@@ -241,8 +241,8 @@ def rsvrg_split(
         return call_epsilon(rsvrg_parts(sigma, *call, math.exp(log_split)), delta)
 
     bounds = (math.log(share) - 2, math.log(0.95))
-    found = float(minimize_scalar(shown, bounds=bounds, method="bounded", options={"xatol": 0.03}).x)
-    return math.exp(found) if shown(found) < shown(math.log(share)) else share
+    optimum = float(minimize_scalar(shown, bounds=bounds, method="bounded", options={"xatol": 0.03}).x)
+    return math.exp(optimum) if shown(optimum) < shown(math.log(share)) else share
 
 
 def _part(noise_multiplier: float, batch: int, records: int, count: int) -> Part:

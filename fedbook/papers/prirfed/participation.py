@@ -123,8 +123,8 @@ def run_guarantee(
     total = slack + rounds * per_round / agents * delta
     if total >= 1:
         return Guarantee(0.0, 1.0, accountant)
-    found = participation_epsilon(agents, per_round, rounds, total, epsilon=epsilon, delta=delta)
-    return Guarantee(found, total, accountant)
+    total_epsilon = participation_epsilon(agents, per_round, rounds, total, epsilon=epsilon, delta=delta)
+    return Guarantee(total_epsilon, total, accountant)
 
 
 # --- why drawing agents does not amplify a guarantee for records

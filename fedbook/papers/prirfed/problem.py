@@ -80,16 +80,16 @@ class ManifoldProblem:
         """f(x) over all records, one number a point: x [S, *point] to [S]. Source: PriRFed, equation (1.1)."""
         if isinstance(self.loss, Eigenvector):
             return -torch.einsum("sd,de,se->s", x, self._moment, x)
-        return self._pooled(lambda point, some: self.loss.values(point, some).sum(-1), x)
+        return self._pooled(lambda point, records: self.loss.values(point, records).sum(-1), x)
 
     def gradient(self, x: Tensor) -> Tensor:
         """grad f(x) over all records: [S, *point] to [S, *point]."""
         if isinstance(self.loss, Eigenvector):
             return self.loss.manifold.gradient(x, -2 * x @ self._moment)
 
-        def summed(point: Tensor, some: Records) -> Tensor:
-            ones = torch.ones(len(next(iter(some.values()))), dtype=x.dtype, device=x.device)
-            return self.loss.clipped_mean(point, some, ones, math.inf)
+        def summed(point: Tensor, records: Records) -> Tensor:
+            ones = torch.ones(len(next(iter(records.values()))), dtype=x.dtype, device=x.device)
+            return self.loss.clipped_mean(point, records, ones, math.inf)
 
         return self._pooled(summed, x)
 
@@ -107,16 +107,16 @@ class ManifoldProblem:
             best = self.best
             if isinstance(self.loss, Eigenvector):  # an eigenvector has two signs
                 best = torch.where((x @ best)[:, None] < 0, -best, best)
-            found = {
+            metrics = {
                 "cost": cost,
                 "excess_risk": cost - best_value,
                 "grad_norm": manifold.norm(x, self.gradient(x)),
                 "distance": manifold.dist(x, best),
             }
             if self.truth is not None:
-                found["error"] = manifold.dist(x, self.truth)
-            found |= {name: torch.full((len(x),), value, dtype=torch.float64) for name, value in constants.items()}
-            return {name: values.double().cpu() for name, values in found.items()}
+                metrics["error"] = manifold.dist(x, self.truth)
+            metrics |= {name: torch.full((len(x),), value, dtype=torch.float64) for name, value in constants.items()}
+            return {name: values.double().cpu() for name, values in metrics.items()}
 
         return evaluate
 

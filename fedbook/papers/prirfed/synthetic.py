@@ -71,17 +71,17 @@ def wishart_records(count: int, size: int = 2, radius: float = 1.0, seed: int = 
     Raises: ValueError (a ball that 10 million draws do not fill).
     Source: Huang et al. 2024, section 6.2.
     """
-    kept, found = [], 0
+    kept, accepted = [], 0
     for block in range(PROPOSALS // BLOCK):
         factors = normal((BLOCK, size, size), stream(seed, "wishart records", round=block))
         matrices = factors @ factors.mT / size
         # the squares of the factors' singular values: no eigenvalue is ever rounded below zero
         distance = torch.linalg.vector_norm(2 * torch.linalg.svdvals(factors).log() - math.log(size), dim=-1)
         kept.append(matrices[distance < radius])
-        found += len(kept[-1])
-        if found >= count:
+        accepted += len(kept[-1])
+        if accepted >= count:
             return torch.cat(kept)[:count]
-    text = f"a ball that holds {count:,} of {PROPOSALS:,} draws ({found:,} were found)"
+    text = f"a ball that holds {count:,} of {PROPOSALS:,} draws ({accepted:,} were found)"
     raise arguments.wrong(ValueError, "radius", radius, text)
 
 
