@@ -119,7 +119,7 @@ class Checked(NamedTuple):
 
 
 def theorem_checks(problem: HyperbolicMean, std: float, rounds: int = 40, cohort: int = 3) -> dict[str, Checked]:
-    """Theorems 5.1, 5.3 and 5.4 measured: names to ``Checked``; "5.4" is the corrected bound, "5.4 printed" as it is."""
+    """Theorems 5.1, 5.3 and 5.4 measured, by name; "5.4" is the corrected bound, "5.4 printed" the paper's."""
     size, agents = problem.smoothness, len(problem.records)
     lr, variance = 0.5 / size, std**2
     everybody, sampled = simulate(problem, std, rounds), simulate(problem, std, rounds, cohort=cohort)

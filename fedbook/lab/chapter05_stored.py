@@ -81,7 +81,7 @@ class Best(NamedTuple):
 
 
 def best_of_mean(table: Table, cell: Cell, metric: str | None = None) -> Best:
-    """The maximum over evaluations of the curve averaged over seeds, as the paper has it. Diverged seeds are left out."""
+    """The maximum over evaluations of the curve averaged over seeds, as the paper has it, without diverged seeds."""
     t, values = curve(cell, metric or table["metric"])
     values = values[values.isfinite().all(1)]
     at = int(values.mean(0).argmax())

@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 from matplotlib.figure import Figure
 
-from fedbook.book import chapter, notebooks_folder
+from fedbook.book.contents import notebooks_folder, select
 from fedbook.experiment import execute, plan
 from fedbook.lab import chapter01_paper, chapter02_pairs, chapter02_paper, chapter05_paper
 from fedbook.lab import chapter01_stored as one
@@ -82,9 +82,10 @@ CASES = [
 
 @cache
 def printed(number):
-    """All that the committed notebook of a chapter printed."""
-    notebook = json.loads((notebooks_folder() / chapter(number).file).read_text(encoding="utf-8"))
-    outputs = (output for cell in notebook["cells"] for output in cell.get("outputs", []))
+    """All that the committed notebooks of a chapter printed."""
+    files = [notebooks_folder() / one.file for one in select(number)]
+    books = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    outputs = (output for book in books for cell in book["cells"] for output in cell.get("outputs", []))
     return "".join("".join(output.get("text", [])) for output in outputs)
 
 

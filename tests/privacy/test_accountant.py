@@ -83,17 +83,6 @@ def test_many_settings_against_the_prv_accountant_of_opacus(count):
         assert shown == pytest.approx(estimate, rel=1e-3, abs=2e-4), (rate, z, rounds, delta)
 
 
-@pytest.mark.filterwarnings("ignore:Optimal order is the")
-def test_several_kinds_against_the_prv_accountant_of_opacus():
-    history = [(2.0, 0.05, 100), (1.2, 0.01, 300), (4.0, 0.2, 50)]
-    draws = tuple(Draws("poisson", rate, z, rounds) for z, rate, rounds in history)
-    low, estimate, high = prv_bounds(history, 1e-4)
-    figure = total_epsilon(draws, 0.0, 1e-4)
-    assert figure.accountant == "pld" and low <= figure.epsilon <= high
-    assert figure.epsilon == pytest.approx(estimate, rel=1e-3)
-    assert total_epsilon(draws[::-1], 0.0, 1e-4).epsilon == pytest.approx(figure.epsilon, rel=1e-6)
-
-
 def test_sampled_and_plain_releases_compose_as_dp_accounting_composes_them():
     draws, mu, delta = (Draws("poisson", 0.05, 2.0, 100), Draws("poisson", 0.3, 6.0, 20)), 0.4, 1e-5
     fine = PLDAccountant(value_discretization_interval=1e-4)
@@ -230,13 +219,6 @@ def test_losses_too_large_for_floats_are_left_to_the_other_figures():
     """exp(-loss) vanishes above 745, and dp-accounting then answers infinity here and 1400 there."""
     low, high = (privacy.sampled_epsilon(0.675, rate, 1598, 4.4e-5) for rate in (0.68, 0.79))
     assert 1000 < low <= high == privacy.gaussian_epsilon(0.675, 1598, 4.4e-5)
-
-
-def test_order_of_the_figures():
-    for rate, z, rounds, delta in [(0.05, 2.0, 200, 1e-3), (0.5, 5.22, 40, 1e-3), (0.001, 0.7, 3000, 1e-6)]:
-        shown, renyi = (privacy.sampled_epsilon(z, rate, rounds, delta, "poisson", a) for a in ("pld", "rdp"))
-        assert 0 < shown < renyi < privacy.gaussian_epsilon(z, rounds, delta)
-    assert privacy.sampled_epsilon(5.22, 0.5, 40, 1e-3, accountant="rdp") == pytest.approx(2.0, abs=2e-3)
 
 
 @pytest.mark.parametrize("count", [15, pytest.param(80, marks=MORE)])

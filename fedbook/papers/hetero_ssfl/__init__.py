@@ -47,7 +47,8 @@ def algorithm(method: str, problem: AlignedProblem, settings: Mapping[str, Any])
         nets = {word: fedbyol.online_network(config, net) for word, net in problem.encoders.items()}
         kind = {"random-encoder": Untrained, "alignment-pass-only": AlignmentPassOnly}.get(method, HeteroSSFL)
         shares, receives = method == "hetero-ssfl", method in ("local-ssl-plus-rad", "alignment-pass-only")
-        return kind(config, nets, views, problem.levels, method, shares, receives, problem.top)
+        images = problem.levels, problem.alignment
+        return kind(config, nets, problem.assigned, views, *images, method, shares, receives)
     if method == "fedavg-supervised":
         return Supervised(config, one, views, len(problem.classes))
     if method == "fedsimsiam":
