@@ -13,7 +13,7 @@ from fedbook.federation import tree_map
 from fedbook.learning.evaluation import few_labels
 from fedbook.learning.models import stack
 from fedbook.learning.online import online, without_predictor
-from fedbook.papers.hetero_ssfl.evaluation import evaluation, scores
+from fedbook.papers.hetero_ssfl.evaluation import adam_probe, evaluation, scores
 from fedbook.papers.hetero_ssfl.problem import AlignedSettings, aligned_problem
 from fedbook.randomness import normal, stream
 
@@ -47,6 +47,22 @@ def regression(train, y, test, answers, strength=1.0):
     scaler = StandardScaler().fit(train)
     fitted = LogisticRegression(C=strength, max_iter=10_000, tol=1e-10).fit(scaler.transform(train), y)
     return float(fitted.score(scaler.transform(test), answers))
+
+
+def test_the_paper_s_probe_is_torch_s_layer_trained_by_adam():
+    h, y = normal((23, 4), stream(0, "h")), torch.arange(23) % 3
+    layer, rng = torch.nn.Linear(4, 3).double(), stream(0, "adam probe layers")
+    for parameter in layer.parameters():
+        parameter.data = torch.from_numpy(rng.uniform(-0.5, 0.5, tuple(parameter.shape)))
+    optimiser = torch.optim.Adam(layer.parameters(), lr=0.01)
+    for epoch in range(5):
+        for rows in torch.from_numpy(stream(0, "adam probe", epoch).permutation(23)).split(10):
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(layer(h[rows]), y[rows]).backward()
+            optimiser.step()
+    probe = adam_probe(h, 1 + 2 * y, epochs=5, batch_size=10, lr=0.01)
+    torch.testing.assert_close(probe.scores(h), layer(h).detach(), rtol=0, atol=1e-12)
+    assert probe.predict(h).tolist() == (1 + 2 * layer(h).argmax(1)).tolist() and probe.steps == 15
 
 
 @pytest.mark.parametrize("own", [[2, 5], [0, 3, 9]])
