@@ -9,7 +9,7 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from fedbook import arguments, partition
+from fedbook import partition
 from fedbook.lab.chapter00_theory import quadratic_fixed_point, quadratic_paths, sampling_variance
 from fedbook.lab.draw import draw_partition
 from fedbook.lab.style import FAINT_REFERENCE, PALETTE, SHADE, series
@@ -163,7 +163,6 @@ def participation_drawer(gradients: Tensor, seed: int = 0, draws: int = 200) -> 
     predicted = [float(sampling_variance(centred, m)) for m in range(1, clients + 1)]
 
     def draw_participation(ax: Axes, *, cohort: int) -> str:
-        arguments.integer("cohort", cohort, 1, clients)
         member = torch.zeros(draws, clients, dtype=torch.float64).scatter_(1, order[:, :cohort], 1.0 / cohort)
         squares = torch.einsum("sk,kl,sl->s", member, gram, member)
         ax.plot(range(1, clients + 1), predicted, label=r"$(1-m/K)\,\sigma_v^2/m$", **(series(0) | {"marker": ""}))

@@ -11,7 +11,6 @@ import math
 import numpy as np
 from matplotlib.axes import Axes
 
-from fedbook import arguments
 from fedbook.lab.style import REFERENCE, series
 from fedbook.privacy.gaussian import (
     exact_epsilon,
@@ -29,10 +28,8 @@ def draw_two_outputs(ax: Axes, *, noise_multiplier: float, releases: int) -> str
 
     The axis is the output along that client's update, in standard deviations of the noise; ``releases``
     outputs together tell as much as one whose noise is smaller by sqrt(releases).
-    Raises: TypeError, ValueError.
     """
-    z = arguments.real("noise_multiplier", noise_multiplier, above=0.0)
-    releases = arguments.integer("releases", releases, 1)
+    z = noise_multiplier
     mu = gaussian_mu(z, releases)
     epsilon = exact_epsilon(mu, DELTA)
     x, without, with_client, _ = privacy_loss_curve(mu)
@@ -57,13 +54,9 @@ def draw_two_outputs(ax: Axes, *, noise_multiplier: float, releases: int) -> str
 
 
 def draw_epsilon(ax: Axes, *, noise_multiplier: float, rounds: int, delta_exponent: int) -> str:
-    """Epsilon against the number of rounds by three accounts of the same noise; delta is 10^``delta_exponent``.
-
-    Raises: TypeError, ValueError.
-    """
-    z = arguments.real("noise_multiplier", noise_multiplier, above=0.0)
-    rounds = arguments.integer("rounds", rounds, 1)
-    delta = 10.0 ** arguments.integer("delta_exponent", delta_exponent, -300, -1)
+    """Epsilon against the number of rounds by three accounts of the same noise; delta is 10^``delta_exponent``."""
+    z = noise_multiplier
+    delta = 10.0**delta_exponent
     counts = np.unique(np.concatenate([np.linspace(0, rounds, 31), np.geomspace(1, rounds, 12)]).round().astype(int))
     accounts = {
         "Renyi, classic conversion": lambda mu: gaussian_rdp_epsilon(mu, delta, "classic")[0],

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from fedbook import arguments
 from fedbook.federation.local import epochs, local_steps, sgd
 from fedbook.federation.loop import Rounds
 from fedbook.federation.population import Federation
@@ -77,12 +76,8 @@ def quadratic_fixed_point(curvature: Tensor, optimum: Tensor, weight: Tensor, lr
     """Where FedAvg comes to rest on F_k(w) = sum_d a_kd (w_d - b_kd)^2 / 2 with E full-batch local steps.
 
     Shapes: ``curvature`` a and ``optimum`` b [K, D], ``weight`` p [K] to [D].
-    Raises: ValueError if a step lr * a is not in (0, 2), where local descent does not converge.
     """
-    lr = arguments.real("lr", lr, above=0.0)
-    steps = arguments.integer("local_steps", local_steps, 1)
-    if float((lr * curvature).max()) >= 2 or float(curvature.min()) <= 0:
-        raise arguments.wrong(ValueError, "lr * curvature", (lr * curvature).tolist(), "numbers in (0, 2)")
+    steps = local_steps
     pull = weight[:, None] * (1 - (1 - lr * curvature) ** steps)
     return (pull * optimum).sum(0) / pull.sum(0)
 
@@ -113,7 +108,7 @@ def local_walks(problem: ImageProblem, theta: Parameters, lr: float, steps: int)
     batch, start = client_batches(problem), flat(theta)
     now = tree_map(lambda x: x.expand(len(batch["x"]), *x.shape).clone(), theta)
     path = [flat(now, axes=1) - start]
-    for _ in range(arguments.integer("steps", steps, 1)):
+    for _ in range(steps):
         now = tree_map(lambda x, g: x - lr * g, now, slope(now, batch))
         path.append(flat(now, axes=1) - start)
     ends = path[-1]
@@ -132,7 +127,6 @@ def cohort_means(values: Tensor, weight: Tensor, size: int) -> tuple[Tensor, Ten
     normalised within the cohort. Shapes: ``values`` v [K, D], ``weight`` p [K] to [C, D] and [C, D].
     """
     clients = len(weight)
-    size = arguments.integer("size", size, 1, clients)
     cohorts = torch.tensor(list(combinations(range(clients), size)))
     p, v = weight[cohorts], values[cohorts]  # [C, size], [C, size, D]
     plain = clients / size * torch.einsum("cm,cmd->cd", p, v)
@@ -187,8 +181,6 @@ def image_from_update(update: Mapping[str, Tensor]) -> Tensor:
 
 def hidden(problem: ImageProblem, theta: Parameters, x: Tensor) -> Tensor:
     """The representation of images in the "mlp" model: its 64 hidden units, [N, 64]."""
-    if problem.model.kind != "mlp":
-        raise arguments.wrong(ValueError, "problem.model", problem.model.kind, "the mlp")
     return torch.relu(x.flatten(1) @ theta["1.weight"].T + theta["1.bias"])
 
 
@@ -219,7 +211,5 @@ def resting_gradients(
         measured.append((p[:, None] * client_gradients(problem, theta, weight_decay)).sum(0).norm())
         if epochs_each == 1:
             lowest = theta
-    if lowest is None:
-        raise arguments.wrong(ValueError, "local_epochs", list(local_epochs), "numbers with 1 among them")
     term = drift_term(problem, lowest, weight_decay).norm()
     return torch.stack(measured).cpu(), torch.tensor([lr * (e - 1) / 2 for e in local_epochs]).double() * float(term)

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.data import digits
 from fedbook.lab.chapter01_theory import Sides
 from fedbook.learning.augmentation import AUGMENTATIONS
@@ -46,11 +45,7 @@ class Problem:
 
 
 def digits_problem(samples: int = 100, seed: int = 0) -> Problem:
-    """``samples`` digits of each class, one class a client, and K views of each by the recipe for digits.
-
-    Raises: TypeError, ValueError.
-    """
-    samples = arguments.integer("samples", samples, 2, 130)
+    """``samples`` digits of each class, one class a client, and K views of each by the recipe for digits."""
     data, rng = digits(), stream(seed, "theory bank")
     rows = [rng.choice(torch.nonzero(data.train_y == j).flatten().numpy(), samples, False) for j in range(CLIENTS)]
     x = torch.cat([data.train_x[r] for r in rows])
@@ -59,12 +54,6 @@ def digits_problem(samples: int = 100, seed: int = 0) -> Problem:
     w, b, out, c = (normal((size,), rng) for size in SIZES)
     start = torch.cat([w / PIXELS**0.5, 0 * b, 0.5 * out / HIDDEN**0.5, 0 * c])
     return Problem(views.double().reshape(CLIENTS, samples, VIEWS, PIXELS), start)
-
-
-def _problem(problem: Problem) -> Problem:
-    if not isinstance(problem, Problem):
-        raise arguments.wrong(TypeError, "problem", problem, "a Problem (digits_problem makes one)")
-    return problem
 
 
 # --- FedSC
@@ -129,17 +118,12 @@ def run(
     ``alpha``: "q" is the analysed loss, 1 is FedAvg + SC, [T] a schedule. ``batch``: samples of a local step, without
     replacement, 2 ``pairs`` views each drawn from the bank; None is all samples with all their views. ``views``: drawn
     for the shared matrix, None all; ``sigma``: noise on its entries. ``cohort``: clients of a round, None all.
-    Raises: TypeError, ValueError. Source: FedSC, Algorithms 1 and 2.
+    Source: FedSC, Algorithms 1 and 2.
     """
-    images, clients = _problem(problem).images, len(problem.images)
-    rounds, local_steps = arguments.integer("rounds", rounds, 1), arguments.integer("local_steps", local_steps, 1)
-    lr, sigma = arguments.real("lr", lr, above=0.0), arguments.real("sigma", sigma, 0.0)
-    pairs, samples = arguments.integer("pairs", pairs, 1), images.shape[1]
+    images, clients = problem.images, len(problem.images)
     alphas = coefficients(alpha, rounds, clients)
-    batch = None if batch is None else arguments.integer("batch", batch, 1, samples)
-    views = None if views is None else arguments.integer("views", views, 1)
-    cohort = clients if cohort is None else arguments.integer("cohort", cohort, 1, clients)
-    theta = problem.start if start is None else arguments.tensor("start", start, shape=problem.start.shape)
+    cohort = clients if cohort is None else cohort
+    theta = problem.start if start is None else start
     shared, kept, drifts, path = None, [], [], [theta]
     for t in range(rounds):
         rng = stream(seed, "theory round", t)
@@ -178,13 +162,12 @@ def run(
 
 
 def coefficients(alpha: str | float | Tensor, rounds: int, clients: int) -> Tensor:
-    """The loss coefficient of each round, [T]. Raises: TypeError, ValueError."""
+    """The loss coefficient of each round, [T]."""
     if isinstance(alpha, Tensor):
-        return arguments.tensor("alpha", alpha, shape=(rounds,), kind="float")
+        return alpha
     if isinstance(alpha, str):
-        arguments.one_of("alpha", alpha, ("q",))
         alpha = 1 / clients
-    return torch.full((rounds,), arguments.real("alpha", alpha, 0.0, 1.0), dtype=torch.float64)
+    return torch.full((rounds,), alpha, dtype=torch.float64)
 
 
 def draw_views(images: Tensor, batch: int | None, views: int, rng) -> Tensor:
@@ -206,12 +189,8 @@ def _record(found: Measured, leaf: Tensor, keep: bool) -> tuple[float, ...]:
 
 
 def central(problem: Problem, rounds: int, lr: float) -> Tensor:
-    """theta [P] after gradient descent on all data at once, by the package's exact objective of a pooled bank.
-
-    Raises: TypeError, ValueError.
-    """
-    rounds, lr = arguments.integer("rounds", rounds, 1), arguments.real("lr", lr, above=0.0)
-    theta = _problem(problem).start
+    """theta [P] after gradient descent on all data at once, by the package's exact objective of a pooled bank."""
+    theta = problem.start
     for _ in range(rounds):
         theta = theta.detach().requires_grad_()
         loss = bank_objective(problem.embed(theta).flatten(0, 1)).loss
@@ -220,8 +199,5 @@ def central(problem: Problem, rounds: int, lr: float) -> Tensor:
 
 
 def same_as_central(problem: Problem, rounds: int, lr: float) -> Sides:
-    """theta [P] after FedSC (full batch, E = 1, alpha = q) and after descent on the pooled data. Equal.
-
-    Raises: TypeError, ValueError.
-    """
+    """theta [P] after FedSC (full batch, E = 1, alpha = q) and after descent on the pooled data. Equal."""
     return Sides(run(problem, rounds, lr).theta, central(problem, rounds, lr))

@@ -15,10 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.lab.chapter01_descent import Problem, Run, draw_views, matrices_of, run
 from fedbook.lab.chapter01_floor import NoiseFloor, Terms, batch_bias_norms, jacobi, jacobi_of_steps, noise_by_clients
-from fedbook.lab.panels import panels, plain_log, several
+from fedbook.lab.panels import panels, plain_log
 from fedbook.lab.style import BAND, PALETTE, series
 from fedbook.papers.fedsc.spectral import bank_objective
 from fedbook.randomness import stream
@@ -41,12 +40,8 @@ class Course(NamedTuple):
 
 
 def centralised(problem: Problem, rounds: int, lr: float) -> Course:
-    """Gradient descent on the pooled bank by the package's exact objective; Gap is that of the clients there are.
-
-    Raises: TypeError, ValueError.
-    """
-    rounds, lr = arguments.integer("rounds", rounds, 1), arguments.real("lr", lr, above=0.0)
-    clients, samples = _digits(problem).images.shape[:2]
+    """Gradient descent on the pooled bank by the package's exact objective; Gap is that of the clients there are."""
+    clients, samples = problem.images.shape[:2]
     owner = torch.arange(clients).repeat_interleave(samples)
     theta, kept = problem.start, []
     for _ in range(rounds + 1):
@@ -59,7 +54,7 @@ def centralised(problem: Problem, rounds: int, lr: float) -> Course:
 
 
 def descents(problem: Problem, rounds: int = 200, lr: float = 0.005) -> dict[str, Run | Course]:
-    """FedAvg + SC, FedSC (alpha = q) and one machine, a full-batch step a round. Raises: TypeError, ValueError."""
+    """FedAvg + SC, FedSC (alpha = q) and one machine, a full-batch step a round."""
     return {
         "FedAvg + SC": run(problem, rounds, lr, 1.0),
         "FedSC": run(problem, rounds, lr),
@@ -70,12 +65,10 @@ def descents(problem: Problem, rounds: int = 200, lr: float = 0.005) -> dict[str
 def draw_descents(axes: Any, runs: Mapping[str, Run | Course]) -> str:
     """|grad L|^2, L and Gap by round; "centralised" as markers alone, because FedSC lies on it.
 
-    Shapes: ``axes`` three of them. Raises: TypeError, ValueError.
+    Shapes: ``axes`` three of them.
     """
     spots, parts = panels(axes, 3), []
-    for i, (label, one) in enumerate(several("runs", runs).items()):
-        if not isinstance(one, (Run, Course)):
-            raise arguments.wrong(TypeError, f"runs[{label!r}]", one, "a run of chapter01_descent or centralised")
+    for i, (label, one) in enumerate(runs.items()):
         look = series(i) | {"markevery": (i * len(one.loss) // 30, max(1, len(one.loss) // 8))}
         if label == "centralised":
             look |= {"linestyle": "", "markersize": 7, "markerfacecolor": "none"}
@@ -112,11 +105,10 @@ def biases(
     """The law of chapter01_floor beside drawn batches, alpha = q.
 
     What is linear in a batch's matrix has the mean of the whole; so the gradient of alpha/2 |R_batch - R|^2 alone is
-    averaged, with the same mean as the batch gradient's error and far less noise. Raises: TypeError, ValueError.
+    averaged, with the same mean as the batch gradient's error and far less noise.
     """
     law = batch_bias_norms(problem, theta, list(batches), list(pairs))
-    draws, clients = arguments.integer("draws", draws, 2), len(problem.images)
-    [arguments.integer("pairs", v, 1) for v in pairs]
+    clients = len(problem.images)
     found = []
     for b in batches:
         for v in pairs:
@@ -137,11 +129,9 @@ def biases(
 def draw_biases(axes: Any, found: Biases) -> str:
     """|bias| against B for the fewest and the most views, and against V for some B: law as lines, drawn as points.
 
-    Shapes: ``axes`` two of them. Raises: TypeError, ValueError.
+    Shapes: ``axes`` two of them.
     """
     left, right = panels(axes, 2)
-    if not isinstance(found, Biases):
-        raise arguments.wrong(TypeError, "found", found, "what biases returned")
     b, v, last = found.batches, found.pairs, len(found.batches) - 1
     for ax, x, places, name in ((left, b, sorted({0, len(v) - 1}), "V"), (right, v, sorted({0, last // 2, last}), "B")):
         for i, at in enumerate(places):
@@ -171,13 +161,8 @@ def noises(
     problem: Problem, theta: Tensor, sigmas: Sequence[float], clients: Sequence[int] = (2, 4, 5, 10, 20),
     draws: int = 20, seed: int = 0,
 ) -> tuple[list[float], list[NoiseFloor], list[int], NoiseFloor]:  # fmt: skip
-    """Sigmas with what each does at J = 10 (drawn anew for each), clients with what unit noise does at each J.
-
-    Raises: TypeError, ValueError.
-    """
-    if not isinstance(sigmas, Sequence) or isinstance(sigmas, str) or not sigmas:
-        raise arguments.wrong(TypeError, "sigmas", sigmas, "a list of numbers above 0")
-    sigmas, by_sigma = [arguments.real("sigmas", s, above=0.0) for s in sigmas], []
+    """Sigmas with what each does at J = 10 (drawn anew for each), clients with what unit noise does at each J."""
+    by_sigma = []
     for i, s in enumerate(sigmas):
         unit = noise_by_clients(problem, theta, [10], draws, seed + 1 + i)
         by_sigma.append(NoiseFloor(*(s**2 * part for part in unit)))
@@ -187,11 +172,9 @@ def noises(
 def draw_noises(axes: Any, found: tuple[list[float], list[NoiseFloor], list[int], NoiseFloor]) -> str:
     """E |change of the averaged gradient|^2 against sigma and against J: the law, Monte Carlo, the theorem's charge.
 
-    Shapes: ``axes`` two of them; ``found`` what :func:`noises` returned. Raises: TypeError, ValueError.
+    Shapes: ``axes`` two of them; ``found`` what :func:`noises` returned.
     """
     left, right = panels(axes, 2)
-    if not isinstance(found, tuple) or len(found) != 4 or not isinstance(found[3], NoiseFloor):
-        raise arguments.wrong(TypeError, "found", found, "what noises returned")
     sigmas, by_sigma, clients, by_clients = found
     whole = NoiseFloor(*(torch.cat(part) for part in zip(*by_sigma, strict=True)))
     for ax, x, one in ((left, sigmas, whole), (right, clients, by_clients)):
@@ -217,12 +200,8 @@ def draw_noises(axes: Any, found: tuple[list[float], list[NoiseFloor], list[int]
 def draw_plateaus(ax: Axes, sigmas: Sequence[float], slopes: Tensor, width: int = 16) -> str:
     """Where |grad L|^2 stays, against sigma, the level without noise (sigmas[0] is 0) and the theorem's H^2 sigma^2.
 
-    Shapes: ``slopes`` [len(sigmas)] of ``chapter01_floor.plateaus``. Raises: TypeError, ValueError.
+    Shapes: ``slopes`` [len(sigmas)] of ``chapter01_floor.plateaus``.
     """
-    if not isinstance(sigmas, Sequence) or len(sigmas) < 3 or sigmas[0] != 0:
-        raise arguments.wrong(ValueError, "sigmas", sigmas, "0 and at least two numbers above it")
-    slopes = arguments.tensor("slopes", slopes, shape=(len(sigmas),), kind="float")
-    width = arguments.integer("width", width, 1)
     x, bare = list(sigmas[1:]), float(slopes[0])
     ax.plot(x, [(width * s) ** 2 for s in x], color=PALETTE[1], linestyle="--", marker="",
             label=r"charged: $H^2\sigma^2$, constant 1")  # fmt: skip
@@ -243,11 +222,7 @@ def draw_theorem(ax: Axes, horizons: Sequence[int], terms: Sequence[Terms], meas
     """The terms of the right side (constants 1) against T, their sum, and the left side as measured.
 
     Terms that are 0 are left out. Shapes: ``measured`` [len(horizons)] of ``chapter01_floor.mean_slopes``.
-    Raises: TypeError, ValueError.
     """
-    measured = arguments.tensor("measured", measured, shape=(len(horizons),), kind="float")
-    if len(terms) != len(horizons) or not all(isinstance(one, Terms) for one in terms):
-        raise arguments.wrong(TypeError, "terms", terms, f"{len(horizons)} of what theorem_6_10 returned")
     for i, (name, words) in enumerate(TERMS.items()):
         values = [getattr(one, name) for one in terms]
         if min(values) > 0:
@@ -271,11 +246,10 @@ def draw_theorem(ax: Axes, horizons: Sequence[int], terms: Sequence[Terms], meas
 def draw_multiplier(axes: Any, alpha: float = 0.1, rounds: int = 12) -> str:
     """The multiplier 1 - kappa / alpha with real gradient steps, and |z|^2 by round for kappa around 2 alpha.
 
-    Shapes: ``axes`` two of them. Raises: TypeError, ValueError.
+    Shapes: ``axes`` two of them.
     """
     left, right = panels(axes, 2)
-    alpha = arguments.real("alpha", alpha, maximum=0.4, above=0.0)
-    rounds, told, off = arguments.integer("rounds", rounds, 2), [], 0.0
+    told, off = [], 0.0
     for i, a in enumerate((alpha, min(1.0, 2 * alpha), 1.0)):
         look, kappa = series(i), [k / 50 for k in range(1, 51)]
         left.plot(kappa, [1 - k / a for k in kappa], **(look | {"marker": ""}))
@@ -305,12 +279,10 @@ def draw_multiplier(axes: Any, alpha: float = 0.1, rounds: int = 12) -> str:
 def draw_alternation(axes: Any, runs: Mapping[str, Run]) -> str:
     """|grad L|^2 by round, cosine between a round's move and the next, effective rank: the same local training.
 
-    Shapes: ``axes`` three of them; ``runs`` what ``chapter01_floor.stability`` returned. Raises: TypeError, ValueError.
+    Shapes: ``axes`` three of them; ``runs`` what ``chapter01_floor.stability`` returned.
     """
     spots, parts = panels(axes, 3), []
-    for i, (label, one) in enumerate(several("runs", runs).items()):
-        if not isinstance(one, Run):
-            raise arguments.wrong(TypeError, f"runs[{label!r}]", one, "a run of chapter01_descent")
+    for i, (label, one) in enumerate(runs.items()):
         look = series(i) | {"markersize": 3.5, "linewidth": 1.2}
         words = label.replace("alpha", r"$\alpha$").replace(" q", " $q$")
         for ax, values, first in zip(spots, (one.slope, one.turn, one.rank), (0, 1, 0), strict=True):
@@ -325,12 +297,6 @@ def draw_alternation(axes: Any, runs: Mapping[str, Run]) -> str:
     spots[1].set_ylim(-1.08, 1.08)
     spots[1].legend(loc="center right", bbox_to_anchor=(1.0, 0.42))
     return f"|grad L|^2 and cosine of moves (mean of the last half), last effective rank: {'; '.join(parts)}."
-
-
-def _digits(problem: Problem) -> Problem:
-    if not isinstance(problem, Problem):
-        raise arguments.wrong(TypeError, "problem", problem, "a Problem (digits_problem makes one)")
-    return problem
 
 
 def _ticks(ax: Axes, places: Sequence[float]) -> None:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.lab.chapter01_descent import Problem, Run, matrices_of, run
 from fedbook.lab.chapter01_sampling import noise_law
 from fedbook.randomness import normal, stream
@@ -24,12 +23,8 @@ def batch_bias_norms(problem: Problem, theta: Tensor, batches: Sequence[int], pa
     """|E averaged batch gradient - grad L| by the exact formula, alpha = q, for each B and V (0 pairs: all views).
 
     Falls like 1 / B; at B = n only the drawn views are left. Shapes: ``theta`` [P] to [len(batches), len(pairs)].
-    Raises: TypeError, ValueError.
     """
-    _checked(problem, theta)
     clients, samples = problem.images.shape[:2]
-    batches = [arguments.integer("batches", b, 1, samples) for b in _list("batches", batches)]
-    pairs = [arguments.integer("pairs", v, 0) for v in _list("pairs", pairs)]
     leaf = theta.detach().clone().requires_grad_()
     z = problem.embed(leaf)
     each = torch.einsum("jnkg,jnkh->jngh", z, z) / z.shape[2]
@@ -66,16 +61,9 @@ def noise_by_clients(
 ) -> NoiseFloor:
     """The same data, sorted by class, cut for J ``clients`` (divisors of 20): noise of sigma = 1 on every upload.
 
-    For other noise times sigma^2. Raises: TypeError, ValueError.
+    For other noise times sigma^2.
     """
-    _checked(problem, theta)
-    draws, clients = arguments.integer("draws", draws, 2), _list("clients", clients)
-    for n in clients:
-        if arguments.integer("clients", n, 2) not in (2, 4, 5, 10, 20):
-            raise arguments.wrong(ValueError, "clients", n, "2, 4, 5, 10 or 20")
     rows = problem.images.flatten(0, 1)
-    if len(rows) % SHARDS:
-        raise arguments.wrong(ValueError, "problem", problem.images, f"a number of samples that {SHARDS} divides")
     shards = Problem(rows.unflatten(0, (SHARDS, -1)), problem.start)
     leaf = theta.repeat(SHARDS, 1).requires_grad_()
     matrices = matrices_of(shards.embed(leaf))
@@ -141,15 +129,12 @@ def theorem_6_10(
 ) -> Terms:
     """The right side of (7) up to constants, with ``gain`` L(theta^0) - inf L. None: all samples, views, clients.
 
-    Raises: TypeError, ValueError. Source: FedSC, (7), (8) and (76).
+    Source: FedSC, (7), (8) and (76).
     """
-    rounds, local_steps = arguments.integer("rounds", rounds, 1), arguments.integer("local_steps", local_steps, 1)
-    sigma, gain = arguments.real("sigma", sigma, 0.0), arguments.real("gain", gain, 0.0)
-    samples, clients = arguments.integer("samples", samples, 2), arguments.integer("clients", clients, 2)
-    batch = samples if batch is None else arguments.integer("batch", batch, 1, samples)
-    cohort = clients if cohort is None else arguments.integer("cohort", cohort, 1, clients)
-    per_view = 0.0 if views is None else 1 / arguments.integer("views", views, 1)
-    steps, noise = rounds * local_steps, (arguments.integer("width", width, 1) * sigma) ** 2
+    batch = samples if batch is None else batch
+    cohort = clients if cohort is None else cohort
+    per_view = 0.0 if views is None else 1 / views
+    steps, noise = rounds * local_steps, (width * sigma) ** 2
     sampled = (samples / batch - 1) / (samples - 1)
     return Terms(
         gain / math.sqrt(steps),
@@ -165,12 +150,11 @@ def theorem_6_10(
 def mean_slopes(problem: Problem, horizons: Sequence[int], step: float = 0.05, **setting) -> Tensor:
     """The left side of (7): mean of |grad L|^2 over the rounds, for each T with eta = ``step`` / sqrt(T E).
 
-    ``setting`` goes to chapter01_descent.run. Shapes: [len(horizons)]. Raises: TypeError, ValueError.
+    ``setting`` goes to chapter01_descent.run. Shapes: [len(horizons)].
     """
-    step, found = arguments.real("step", step, above=0.0), []
-    local_steps = arguments.integer("local_steps", setting.get("local_steps", 1), 1)
-    for rounds in _list("horizons", horizons):
-        rounds = arguments.integer("horizons", rounds, 1)
+    found = []
+    local_steps = setting.get("local_steps", 1)
+    for rounds in horizons:
         done = run(problem, rounds, step / math.sqrt(rounds * local_steps), **setting)
         found.append(done.slope[:-1].mean())
     return torch.stack(found)
@@ -179,10 +163,10 @@ def mean_slopes(problem: Problem, horizons: Sequence[int], step: float = 0.05, *
 def plateaus(problem: Problem, sigmas: Sequence[float], rounds: int = 150, lr: float = 0.005, **setting) -> Tensor:
     """Mean of |grad L|^2 over the last half of a run, for each noise. Shapes: [len(sigmas)].
 
-    ``setting`` goes to chapter01_descent.run; the noise is the same but for its scale. Raises: TypeError, ValueError.
+    ``setting`` goes to chapter01_descent.run; the noise is the same but for its scale.
     """
-    rounds, found = arguments.integer("rounds", rounds, 2), []
-    for sigma in _list("sigmas", sigmas):
+    found = []
+    for sigma in sigmas:
         found.append(run(problem, rounds, lr, sigma=sigma, **setting).slope[rounds // 2 :].mean())
     return torch.stack(found)
 
@@ -194,11 +178,10 @@ def jacobi(kappa: float, alpha: float, rounds: int, start: float = 1.01) -> list
     """r = |z|^2 along one direction that all clients share, round by round: r <- r + kappa (r* - r).
 
     r* = (1 - (1 - alpha) r) / alpha is every client's answer to the r of before; r = 1 is the fixed point, and the
-    error is multiplied by 1 - kappa / alpha each round. Shapes: [rounds + 1]. Raises: TypeError, ValueError.
+    error is multiplied by 1 - kappa / alpha each round. Shapes: [rounds + 1].
     """
-    kappa = arguments.real("kappa", kappa, maximum=1.0, above=0.0)
-    alpha, found = arguments.real("alpha", alpha, maximum=1.0, above=0.0), [arguments.real("start", start, 0.0)]
-    for _ in range(arguments.integer("rounds", rounds, 1)):
+    found = [start]
+    for _ in range(rounds):
         before = found[-1]
         found.append(before + kappa * ((1 - (1 - alpha) * before) / alpha - before))
     return found
@@ -216,11 +199,8 @@ def jacobi_of_steps(alpha: float, local_steps: int, lr: float, offset: float = 1
     """One round of real gradient steps on -z^2 + alpha/2 z^4 + (1 - alpha) z^2 r, r frozen, from z^2 = 1 + ``offset``.
 
     Equal up to the offset. Small steps (4 alpha eta E << 1) give 1 - 4 eta E, whatever alpha.
-    Raises: TypeError, ValueError.
     """
-    alpha, lr = arguments.real("alpha", alpha, maximum=1.0, above=0.0), arguments.real("lr", lr, above=0.0)
-    local_steps = arguments.integer("local_steps", local_steps, 1)
-    frozen = 1 + arguments.real("offset", offset, above=0.0)
+    frozen = 1 + offset
     z = math.sqrt(frozen)
     for _ in range(local_steps):
         z -= lr * (-2 * z + 2 * alpha * z**3 + 2 * (1 - alpha) * z * frozen)
@@ -231,23 +211,7 @@ def jacobi_of_steps(alpha: float, local_steps: int, lr: float, offset: float = 1
 def stability(
     problem: Problem, rounds: int = 60, lr: float = 0.005, local_steps: int = 20, cohort: int | None = None
 ) -> dict[str, Run]:
-    """The same local training with alpha = q, with the linear schedule from 1 to 0.2, and alpha = 1.
-
-    Raises: TypeError, ValueError.
-    """
-    rounds = arguments.integer("rounds", rounds, 2)
+    """The same local training with alpha = q, with the linear schedule from 1 to 0.2, and alpha = 1."""
     schedule = torch.linspace(1, 0.2, rounds, dtype=torch.float64)
     kinds = {"alpha = q": "q", "alpha 1 to 0.2": schedule, "FedAvg + SC": 1.0}
     return {name: run(problem, rounds, lr, alpha, local_steps, cohort=cohort) for name, alpha in kinds.items()}
-
-
-def _checked(problem: Problem, theta: Tensor) -> None:
-    if not isinstance(problem, Problem):
-        raise arguments.wrong(TypeError, "problem", problem, "a Problem (digits_problem makes one)")
-    arguments.tensor("theta", theta, shape=problem.start.shape, kind="float")
-
-
-def _list(name: str, values: Sequence) -> list:
-    if not isinstance(values, list | tuple | range) or not values:
-        raise arguments.wrong(TypeError, name, values, "a list of numbers")
-    return list(values)

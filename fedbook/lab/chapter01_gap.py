@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.func import grad, jacrev
 
-from fedbook import arguments
 from fedbook.lab.chapter01_spectrum import minimise, view_graph
 from fedbook.lab.chapter01_theory import (
     SIZES,
@@ -45,8 +44,7 @@ class Gap(NamedTuple):
 
 
 def gap_identity(seed: int = 0, same_data: bool = False) -> Gap:
-    """The three forms of FedAvg's gap. Equal; 0 with ``same_data``. Raises: TypeError."""
-    same_data = arguments.flag("same_data", same_data)
+    """The three forms of FedAvg's gap. Equal; 0 with ``same_data``."""
     small = toy((4, 4, 4) if same_data else SIZES, seed, same_data)
     return gap_forms(small.embed(small.theta), small.owner)
 
@@ -106,12 +104,7 @@ def one_vector_each(
     """Gradient descent on "fedavg" or "global" from one unit vector for all, moved by ``shift`` times a normal vector.
 
     FedAvg is content with the collapse (L = -1/2); the global optimum is orthogonal (L = -J/2).
-    Raises: TypeError, ValueError.
     """
-    method = arguments.one_of("method", method, ("fedavg", "global"))
-    clients = arguments.integer("clients", clients, 2)
-    width, steps = arguments.integer("width", width, clients), arguments.integer("steps", steps, 1)
-    lr, shift = arguments.real("lr", lr, above=0.0), arguments.real("shift", shift, 0.0)
     rng = stream(seed, "one vector")
     unit = normal((width,), rng)
     z = (unit / unit.norm()).repeat(clients, 1) + shift * normal((clients, width), rng)
@@ -139,9 +132,8 @@ def alpha_objective(alpha: float, seed: int = 0) -> Sides:
     """Equal q: the field with one ``alpha``, and the gradient of the objective in closed form. Equal.
 
     -mean Tr R_j^+ + alpha / (2J) sum |R_j|^2 + (1 - alpha) / (2 J (J - 1)) sum_{i != j} Tr R_i R_j: L for alpha = 1/J.
-    Raises: TypeError, ValueError.
     """
-    alpha, small = arguments.real("alpha", alpha, 0.0, 1.0), toy((3, 3, 3, 3), seed)
+    small = toy((3, 3, 3, 3), seed)
     clients = small.clients
 
     def objective(theta: Tensor) -> Tensor:
@@ -158,12 +150,9 @@ def alpha_objective(alpha: float, seed: int = 0) -> Sides:
 
 
 def field_asymmetry(alpha: float | None, sizes: Sequence[int] = SIZES, seed: int = 0) -> float:
-    """|A - A^T| / |A| of the field's Jacobian A: 0 for the gradient of some objective. ``alpha`` None: alpha_j = q_j.
-
-    Raises: TypeError, ValueError.
-    """
+    """|A - A^T| / |A| of the field's Jacobian A: 0 for a gradient of some objective. ``alpha`` None: alpha_j = q_j."""
     small = toy(sizes, seed)
-    weights = small.shares if alpha is None else torch.full_like(small.shares, arguments.real("alpha", alpha, 0.0, 1.0))
+    weights = small.shares if alpha is None else torch.full_like(small.shares, alpha)
     slope = jacrev(partial(averaged_field, small, alpha=weights))(small.theta)
     return float((slope - slope.T).norm() / slope.norm())
 
@@ -172,10 +161,9 @@ def fedsc_and_central(rounds: int = 50, lr: float = 0.05, mistake: str = "none",
     """theta [P] after FedSC (one full-batch step a round, alpha = q) and after gradient descent on the pairs.
 
     Equal without a ``mistake``: "uniform mean" of the weights, the 1/2 of eq. (4) "half kept", R_{-j} one round old
-    ("old matrices"), or "FedAvg" (alpha = 1). Raises: TypeError, ValueError. Source: FedSC, Algorithm 1.
+    ("old matrices"), or "FedAvg" (alpha = 1). Source: FedSC, Algorithm 1.
     """
-    rounds, lr = arguments.integer("rounds", rounds, 1), arguments.real("lr", lr, above=0.0)
-    mistake, small = arguments.one_of("mistake", mistake, MISTAKES), toy(seed=seed)
+    small = toy(seed=seed)
     q, every = small.shares, range(small.clients)
     mean = torch.full_like(q, 1 / len(q)) if mistake == "uniform mean" else q
     alpha = torch.ones_like(q) if mistake == "FedAvg" else q

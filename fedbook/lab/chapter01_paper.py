@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedbook import arguments
+from fedbook.lab.results import text_table
 from fedbook.papers.fedsc.matrix_privacy import matrix_epsilon
 
 Value = tuple[float, float]  # mean and deviation
@@ -31,7 +31,6 @@ BATCH_SIZE = {"SVHN": 512, "CIFAR-10": 512, "CIFAR-100": 256}
 SIZE = {"SVHN": 10_000, "CIFAR-10": 5_000, "CIFAR-100": 2_500}  # of a local data set
 LOCAL_EPOCHS, WIDTH, VIEWS, MATRIX_VIEWS = 5, 512, 2, 5
 
-# Table 1: what is shared besides the encoder; protected by differential privacy; provable
 # Table 2: by method and data, full and partial participation
 TABLE_2: dict[str, dict[str, tuple[Value, Value | None]]] = {
     "fedavg-byol": {"SVHN": ((87.85, 0.49), (87.10, 0.79)), "CIFAR-10": ((68.14, 0.51), (65.28, 0.83)),
@@ -117,11 +116,9 @@ def epsilons(row: Noise, uploads: int | None = None) -> Epsilons:
 
     ``printed``: Proposition 6.6 as stated, without the client's size. ``proved``: with the sensitivity mu/n of its
     proof. ``replace``: the same formula for one sample replaced, sqrt(2) mu/n. ``exact``: that composition's least
-    epsilon. Raises: TypeError, ValueError.
+    epsilon.
     """
-    if not isinstance(row, Noise):
-        raise arguments.wrong(TypeError, "row", row, "a row of TABLE_6")
-    count = len(row.sharing_rounds) if uploads is None else arguments.integer("uploads", uploads, 0)
+    count = len(row.sharing_rounds) if uploads is None else uploads
     words = ("paper-printed", "paper", "rdp-classic", "exact")
     given = (row.sigma, row.mu, SIZE[row.data], count, row.delta)
     return Epsilons(row.epsilon, *(matrix_epsilon(*given, accountant=word) for word in words))
@@ -129,82 +126,69 @@ def epsilons(row: Noise, uploads: int | None = None) -> Epsilons:
 
 def epsilon_table() -> str:
     """:func:`epsilons` of Table 6 as text."""
-    lines = [f"{'':9} {'delta':>6} {'mu':>3} {'sigma':>7} {'uploads':>7} | {'claimed':>7} {'printed':>9} {'proved':>7} "
-             f"{'replace':>7} {'exact':>6}"]  # fmt: skip
+    rows = [["", "delta", "mu", "sigma", "uploads", "|", "claimed", "printed", "proved", "replace", "exact"]]
     for row in TABLE_6:
         e = epsilons(row)
-        lines.append(f"{row.data:9} {row.delta:6g} {row.mu:3g} {row.sigma:7g} {len(row.sharing_rounds):7} | "
-                     f"{e.claimed:7g} {e.printed:9.3g} {e.proved:7.2f} {e.replace:7.2f} {e.exact:6.2f}")  # fmt: skip
-    return "\n".join(lines)
+        rows.append([row.data, f"{row.delta:g}", f"{row.mu:g}", f"{row.sigma:g}", len(row.sharing_rounds), "|",
+                     f"{e.claimed:g}", f"{e.printed:.3g}", *(f"{v:.2f}" for v in e[2:])])  # fmt: skip
+    return text_table(rows, (9, 6, 3, 7, 7, 1, 7, 9, 7, 7, 6), gap=" ")
 
 
 # --- Table 2: ranks and drops
 
 
 def ranks(values: Mapping[str, float], *, least: bool = False) -> dict[str, int]:
-    """Each name's place: 1 for the largest value (with ``least`` the smallest); equal values share the better place.
-
-    Raises: TypeError, ValueError.
-    """
-    given = {name: arguments.real("values", value) for name, value in _mapping("values", values).items()}
-    sign = 1 if arguments.flag("least", least) else -1
-    return {name: 1 + sum(sign * other < sign * value for other in given.values()) for name, value in given.items()}
+    """Each name's place: 1 for the largest value (with ``least`` the smallest); equal values share the better place."""
+    sign = 1 if least else -1
+    return {name: 1 + sum(sign * other < sign * value for other in values.values()) for name, value in values.items()}
 
 
 def column(data: str, partial: bool) -> dict[str, float]:
-    """Table 2's means of the federated methods. Raises: TypeError, ValueError."""
-    arguments.one_of("data", data, CLIENTS)
-    place = int(arguments.flag("partial", partial))
-    return {name: TABLE_2[name][data][place][0] for name in FEDERATED}
+    """Table 2's means of the federated methods."""
+    return {name: TABLE_2[name][data][partial][0] for name in FEDERATED}
 
 
 def drops(data: str) -> dict[str, float]:
-    """Points that each federated method of Table 2 loses under partial participation. Raises: TypeError, ValueError."""
+    """Points that each federated method of Table 2 loses under partial participation."""
     full, partial = column(data, False), column(data, True)
     return {name: round(full[name] - partial[name], 2) for name in FEDERATED}
 
 
-def drop_table(full: Mapping[str, Value] | None = None, partial: Mapping[str, Value] | None = None) -> str:
+def drop_table(full: Mapping[str, Value], partial: Mapping[str, Value]) -> str:
     """Points lost under partial participation and their ranks (1: loses least), Table 2's and ours, as text.
 
-    ``full``, ``partial``: ours, method -> (mean, deviation) of a share in [0, 1]. Raises: TypeError, ValueError.
+    ``full``, ``partial``: ours, method -> (mean, deviation) of a share in [0, 1].
     """
     columns = {data: drops(data) for data in CLIENTS}
-    if full is not None or partial is not None:
-        ours = [_measured(name, value) for name, value in (("full", full), ("partial", partial))]
-        both = [name for name in FEDERATED if name in ours[0] and name in ours[1]]
-        columns["ours"] = {name: round(100 * (ours[0][name][0] - ours[1][name][0]), 2) for name in both}
+    both = [name for name in FEDERATED if name in full and name in partial]
+    columns["ours"] = {name: round(100 * (full[name][0] - partial[name][0]), 2) for name in both}
     places = {head: ranks(values, least=True) for head, values in columns.items()}
-    lines = [f"{'points lost (rank)':18}" + "".join(f"{head:>14}" for head in columns)]
+    rows = [["points lost (rank)", *columns]]
     for name in FEDERATED:
-        cells = [f"{v[name]:.2f} ({places[head][name]})" if name in v else "" for head, v in columns.items()]
-        lines.append((f"{NAMES[name]:18}" + "".join(f"{cell:>14}" for cell in cells)).rstrip())
-    return "\n".join(lines)
+        lost = (f"{v[name]:.2f} ({places[head][name]})" if name in v else "" for head, v in columns.items())
+        rows.append([NAMES[name], *lost])
+    return text_table(rows, (18, 14))
 
 
-def beside_table(full: Mapping[str, Value], partial: Mapping[str, Value], data: str = "CIFAR-10") -> str:
+def beside_table(full: Mapping[str, Value], partial: Mapping[str, Value], data: str) -> str:
     """One data set of Table 2 beside ours, with ranks among the federated methods, as text.
 
     ``full``, ``partial``: ours, method -> (mean, deviation) of a share in [0, 1]; shown in per cent. Methods that
-    the paper does not have (controls) follow below, without rank. Raises: TypeError, ValueError.
+    the paper does not have (controls) follow below, without rank.
     """
-    clients, sampled = CLIENTS[arguments.one_of("data", data, CLIENTS)]
-    theirs: list[dict[str, Value]] = [
-        {name: row[data][place] for name, row in TABLE_2.items() if row[data][place] is not None} for place in (0, 1)
-    ]
-    ours = [
-        {name: (100 * mean, 100 * deviation) for name, (mean, deviation) in _measured(words, given).items()}
-        for words, given in (("full", full), ("partial", partial))
-    ]
-    heads = (f"{data} {clients}/{clients}", f"{data} {sampled}/{clients}", "ours, full", "ours, partial")
-    columns = dict(zip(heads, (*theirs, *ours), strict=True))
+    clients, sampled = CLIENTS[data]
+    columns: dict[str, dict[str, Value]] = {
+        f"{data} {count}/{clients}": {name: row[data][place] for name, row in TABLE_2.items() if row[data][place]}
+        for place, count in enumerate((clients, sampled))
+    }
+    for head, ours in (("ours, full", full), ("ours, partial", partial)):
+        columns[head] = {name: (100 * mean, 100 * deviation) for name, (mean, deviation) in ours.items()}
     places = {h: ranks({n: v[0] for n, v in values.items() if n in FEDERATED}) for h, values in columns.items()}
-    lines = [f"{'per cent (rank)':16}" + "".join(f"{head:>20}" for head in heads)]
-    rows = [*NAMES, *(name for name in {**ours[0], **ours[1]} if name not in NAMES)]
-    for name in rows:
-        cells = [_cell(columns[head].get(name), places[head].get(name)) for head in heads]
-        lines.append((f"{NAMES.get(name, name):16}" + "".join(f"{cell:>20}" for cell in cells)).rstrip())
-    return "\n".join(lines)
+    rows = [["per cent (rank)", *columns]]
+    for name in [*NAMES, *(name for name in {**full, **partial} if name not in NAMES)]:
+        entries = (value_text(values.get(name), places[head].get(name)) for head, values in columns.items())
+        rows.append([NAMES.get(name, name), *entries])
+    return text_table(rows, (16, 20))
 
 
 # --- Tables 3 to 5: what privacy costs
@@ -241,35 +225,17 @@ def margins() -> tuple[Margin, ...]:
 
 def margin_table() -> str:
     """:func:`margins` as text; "within" marks margins of at most one deviation."""
-    lines = [f"{'table':>5}  {'data':9} {'clients':>7} {'epsilon':>7} {'above FedAvg+SC':>15} {'deviation':>9} "
-             f"{'gain lost':>9}"]  # fmt: skip
+    rows = [["table", " data", "clients", "epsilon", "above FedAvg+SC", "deviation", "gain lost"]]
     for m in margins():
         clients, sampled = CLIENTS[m.data]
-        share = f"{sampled if m.partial else clients}/{clients}"
-        line = f"{m.table:5}  {m.data:9} {share:>7} {m.epsilon:7g} {m.points:15.2f} {m.deviation:9.2f} {m.lost:9.0%}"
-        lines.append(line + ("  within" if m.within else ""))
-    return "\n".join(lines)
+        share, mark = f"{sampled if m.partial else clients}/{clients}", [" within"] if m.within else []
+        rows.append([m.table, f" {m.data}", share, f"{m.epsilon:g}", f"{m.points:.2f}", f"{m.deviation:.2f}",
+                     f"{m.lost:.0%}", *mark])  # fmt: skip
+    return text_table(rows, (5, 10, 7, 7, 15, 9, 9, 0), left="><>", gap=" ")
 
 
-def _cell(value: Value | None, place: int | None) -> str:
+def value_text(value: Value | None, place: int | None) -> str:
+    """Mean ± deviation and the rank, or room for it."""
     if value is None:
         return ""
     return f"{value[0]:.2f} ± {value[1]:.2f}" + (f" ({place})" if place else "    ")
-
-
-def _mapping(name: str, value: object) -> Mapping:
-    if not isinstance(value, Mapping):
-        raise arguments.wrong(TypeError, name, value, "a mapping from methods to values")
-    if not all(isinstance(key, str) for key in value):
-        raise arguments.wrong(TypeError, name, value, "a mapping whose keys are words")
-    return value
-
-
-def _measured(name: str, given: object) -> dict[str, Value]:
-    """Checked (mean, deviation) of shares by method."""
-    found = {}
-    for method, pair in _mapping(name, given).items():
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise arguments.wrong(TypeError, name, pair, f"mean and deviation of {method}")
-        found[method] = (arguments.real(name, pair[0], 0.0, 1.0), arguments.real(name, pair[1], 0.0))
-    return found

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fedbook import arguments, data
+from fedbook import data
 from fedbook.federation.loop import Rounds
-from fedbook.lab.panels import panels, several
+from fedbook.lab.panels import panels
 from fedbook.lab.style import AXIS, series
 from fedbook.learning.augmentation import AUGMENTATIONS
 from fedbook.papers.fedsc import PAPER, algorithm
@@ -40,14 +40,9 @@ class Viewed(NamedTuple):
 
 
 def views_of(name: str, count: int = 4, views: int = 6, seed: int = 0) -> Viewed:
-    """``count`` training images of different classes and ``views`` of each, by the recipe that the chapter uses.
-
-    Raises: TypeError, ValueError, fedbook.data.DataNotFound.
-    """
-    recipe = RECIPES[arguments.one_of("name", name, RECIPES)]
+    """``count`` training images of different classes and ``views`` of each, by the recipe that the chapter uses."""
+    recipe = RECIPES[name]
     images, rng = data.load(name), stream(seed, "views in a picture")
-    count = arguments.integer("count", count, 2, len(images.classes))
-    views = arguments.integer("views", views, 2, 20)
     labels = rng.permutation(len(images.classes))[:count]
     x = images.train_x[[int(rng.choice(torch.nonzero(images.train_y == int(c)).flatten().numpy())) for c in labels]]
     augment = AUGMENTATIONS[recipe]
@@ -57,10 +52,8 @@ def views_of(name: str, count: int = 4, views: int = 6, seed: int = 0) -> Viewed
 def draw_views(axes: Any, *seen: Viewed) -> str:
     """Images at the left and their views beside them; how far views of one image and of two are apart, as pixels.
 
-    Shapes: ``axes`` as many as ``seen``. Raises: TypeError, ValueError.
+    Shapes: ``axes`` as many as ``seen``.
     """
-    if not seen or not all(isinstance(one, Viewed) for one in seen):
-        raise arguments.wrong(TypeError, "seen", seen, "what views_of returned, at least once")
     parts = []
     for ax, one in zip(panels(axes, len(seen)), seen, strict=True):
         rows = torch.cat([one.images[:, None], one.views], 1).clamp(0, 1)  # noise leaves [0, 1]
@@ -110,10 +103,7 @@ class Placed(NamedTuple):
 
 def three_clients(numerals: Sequence[int] = (0, 1, 7), samples: int = 60, rounds: int = 40, seed: int = 0,
                   lr: float = 0.03) -> dict[str, Placed]:  # fmt: skip
-    """Three clients with one numeral each and H = 3: untrained, FedAvg + SC, FedSC (alpha = q), centralised.
-
-    Raises: TypeError, ValueError.
-    """
+    """Three clients with one numeral each and H = 3: untrained, FedAvg + SC, FedSC (alpha = q), centralised."""
     problem = few_classes(numerals, samples, seed)
     settings = _settings(problem, rounds=rounds, lr=lr, coefficient="q", mu=MU)
     methods = {"untrained": "random-encoder"} | TRAINED
@@ -121,14 +111,7 @@ def three_clients(numerals: Sequence[int] = (0, 1, 7), samples: int = 60, rounds
 
 
 def few_classes(numerals: Sequence[int], samples: int = 60, seed: int = 0) -> PretrainingProblem:
-    """Digits of these three numerals alone, ``samples`` of each, one client each, representations of H = 3.
-
-    Raises: TypeError, ValueError.
-    """
-    if not isinstance(numerals, Sequence) or len(numerals) != 3 or len(set(map(str, numerals))) != 3:
-        raise arguments.wrong(ValueError, "numerals", numerals, "three different numerals")
-    numerals = [arguments.integer("numerals", c, 0, 9) for c in numerals]
-    samples = arguments.integer("samples", samples, 5, 130)
+    """Digits of these three numerals alone, ``samples`` of each, one client each, representations of H = 3."""
     whole = pretraining_problem("digits", PretrainingSettings(width=3, bank=8, projector="linear"), (seed,))
     rows = torch.cat([torch.nonzero(whole.y == c).flatten()[:samples] for c in numerals])
     test = torch.cat([torch.nonzero(whole.test_y == c).flatten() for c in numerals])
@@ -143,10 +126,8 @@ def few_classes(numerals: Sequence[int], samples: int = 60, seed: int = 0) -> Pr
 
 
 def placed(problem: PretrainingProblem, theta: Mapping[str, Tensor], mu: float = MU) -> Placed:
-    """The representations of all views of a problem with three clients and H = 3. Raises: TypeError, ValueError."""
+    """The representations of all views of a problem with three clients and H = 3."""
     z, owner = _embedded(problem, theta, mu)
-    if z.shape[-1] != 3 or int(owner.max()) != 2:
-        raise arguments.wrong(ValueError, "problem", problem.name, "three clients and representations of width 3")
     found = bank_objective(z, owner, 3)
     means = torch.stack([z[owner == j].mean((0, 1)) for j in range(3)])
     means = means / means.norm(dim=1, keepdim=True)
@@ -161,12 +142,9 @@ def draw_clients(axes: Any, found: Mapping[str, Placed], numerals: Sequence[int]
     """Above, the representations seen along (1, 1, 1); below, the clients' 3 x 3 matrices side by side.
 
     Three orthogonal directions lie 120 degrees apart, one shared direction points at the reader, into the centre.
-    Shapes: ``axes`` 2 x len(found). Raises: TypeError, ValueError.
+    Shapes: ``axes`` 2 x len(found).
     """
-    spots, parts = panels(axes, 2 * len(several("found", found))), []
-    for label, one in found.items():
-        if not isinstance(one, Placed):
-            raise arguments.wrong(TypeError, f"found[{label!r}]", one, "what three_clients returned")
+    spots, parts = panels(axes, 2 * len(found)), []
     plane = torch.tensor([[0, 1, -1], [2, -1, -1]], dtype=torch.float64) / torch.tensor([[2.0], [6.0]]).sqrt().double()
     reach = 1.15 * max(float((one.z.double() @ plane.T).abs().max()) for one in found.values())
     most = max(float(one.matrices.abs().max()) for one in found.values())
@@ -221,7 +199,5 @@ def _trained(problem: PretrainingProblem, method: str, settings: Mapping[str, An
 @torch.no_grad()
 def _embedded(problem: PretrainingProblem, theta: Mapping[str, Tensor], mu: float) -> tuple[Tensor, Tensor]:
     """z [N, K, H] of the judged views, clipped, and whose they are [N]."""
-    if not isinstance(problem, PretrainingProblem):
-        raise arguments.wrong(TypeError, "problem", problem, "a PretrainingProblem")
     z = norm_clip(problem.encoder.apply(theta, problem.seen_bank.flatten(0, 1)), mu)
     return z.unflatten(0, problem.seen_bank.shape[:2]), problem.owners(0)

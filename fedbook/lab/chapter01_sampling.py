@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.func import grad, jacrev, vmap
 
-from fedbook import arguments
 from fedbook.lab.chapter01_theory import (
     SIZES,
     VIEWS,
@@ -30,9 +29,6 @@ from fedbook.lab.chapter01_theory import (
 from fedbook.papers.fedsc.spectral import correlation, spectral_loss
 from fedbook.randomness import normal, stream
 
-MOST = 20_000  # outcomes that are counted
-
-
 # --- D6, D7: batches and drawn views
 
 
@@ -44,8 +40,7 @@ class Spread(NamedTuple):
 
 
 def spread(z: Tensor) -> Spread:
-    """S^2 and W of a client's bank. Shapes: ``z`` [n, K, H]. Raises: TypeError, ValueError."""
-    arguments.tensor("z", z, ndim=3, kind="float", finite=False)
+    """S^2 and W of a client's bank. Shapes: ``z`` [n, K, H]."""
     outer = torch.einsum("nkg,nkh->nkgh", z, z)
     each = outer.mean(1)
     inside = (outer - each[:, None]).square().sum((2, 3)).mean()
@@ -55,10 +50,9 @@ def spread(z: Tensor) -> Spread:
 def batch_error(z: Tensor, batch: int, pairs: int) -> Tensor:
     """E |R_batch - R|^2 = (n - B) / (B (n - 1)) S^2 + W / (2 V B), ``pairs`` V, a batch without replacement.
 
-    Shapes: ``z`` [n, K, H] to []. Raises: TypeError, ValueError.
+    Shapes: ``z`` [n, K, H] to [].
     """
     found = spread(z)
-    pairs, batch = arguments.integer("pairs", pairs, 1), arguments.integer("batch", batch, 1, len(z))
     between = (len(z) - batch) / (batch * max(len(z) - 1, 1))
     return between * found.samples + found.views / (2 * pairs * batch)
 
@@ -76,15 +70,8 @@ class BatchBias(NamedTuple):
 
 
 def batch_bias(samples: int = 4, batch: int = 2, pairs: int = 1, alpha: float = 0.4, seed: int = 0) -> BatchBias:
-    """All C(n, B) K^(2 V B) batches of a client with others: E L_batch = L + alpha / 2 E |R_batch - R|^2. Equal.
-
-    Raises: TypeError, ValueError.
-    """
-    samples, pairs = arguments.integer("samples", samples, 1), arguments.integer("pairs", pairs, 1)
-    batch, alpha = arguments.integer("batch", batch, 1, samples), arguments.real("alpha", alpha, 0.0, 1.0)
+    """All C(n, B) K^(2 V B) batches of a client with others: E L_batch = L + alpha / 2 E |R_batch - R|^2. Equal."""
     outcomes = math.comb(samples, batch) * VIEWS ** (2 * pairs * batch)
-    if outcomes > MOST:
-        raise ValueError(f"batch: got {outcomes:,} different batches; allowed is at most {MOST:,}")
     small = toy((samples,), seed)
     rest = normal((WIDTH, WIDTH), stream(seed, "others"))
     chosen = torch.tensor(list(combinations(range(samples), batch)))  # [C, B]
@@ -115,13 +102,7 @@ class Estimate(NamedTuple):
 
 
 def matrix_error_counted(views: int = 2, samples: int = 3, seed: int = 0) -> Sides:
-    """E |R_drawn - R|^2 of a shared matrix over all K^(n V) draws of views, and W / (V n). Equal.
-
-    Raises: TypeError, ValueError.
-    """
-    views, samples = arguments.integer("views", views, 1), arguments.integer("samples", samples, 1)
-    if VIEWS ** (samples * views) > MOST:
-        raise ValueError(f"views: got {VIEWS ** (samples * views):,} different draws; allowed is at most {MOST:,}")
+    """E |R_drawn - R|^2 of a shared matrix over all K^(n V) draws of views, and W / (V n). Equal."""
     small = toy((samples,), seed)
     z = small.embed(small.theta)
     drawn = torch.tensor(list(product(range(VIEWS), repeat=samples * views))).view(-1, samples, views)
@@ -130,9 +111,8 @@ def matrix_error_counted(views: int = 2, samples: int = 3, seed: int = 0) -> Sid
 
 
 def matrix_error(views: int = 5, samples: int = 20, draws: int = 2000, seed: int = 0) -> Estimate:
-    """E |R_drawn - R|^2 of a shared matrix by Monte Carlo; the law is W / (V n). Raises: TypeError, ValueError."""
-    views, samples = arguments.integer("views", views, 1), arguments.integer("samples", samples, 1)
-    draws, small = arguments.integer("draws", draws, 2), toy((samples,), seed)
+    """E |R_drawn - R|^2 of a shared matrix by Monte Carlo; the law is W / (V n)."""
+    small = toy((samples,), seed)
     z = small.embed(small.theta)
     drawn = torch.from_numpy(stream(seed, "drawn views").integers(0, VIEWS, (draws, samples, views)))
     matrices = vmap(correlation)(z[torch.arange(samples)[:, None], drawn])
@@ -162,10 +142,8 @@ def noise_effect(
 
     ``entry_by_entry``: the training gradients are linear in the noise, so a unit of it in every entry of every upload
     in turn says it all. ``symmetric``: every upload is replaced by its symmetric part, which changes nothing.
-    Raises: TypeError, ValueError.
     """
-    sigma, draws = arguments.real("sigma", sigma, 0.0), arguments.integer("draws", draws, 2)
-    symmetric, small = arguments.flag("symmetric", symmetric), toy(sizes, seed)
+    small = toy(sizes, seed)
     shape = (small.clients, WIDTH, WIDTH)
     exact = torch.stack([correlation(z) for z in small.client_views(small.theta)])
 
@@ -234,12 +212,7 @@ def cohort_sampling(clients: int = 6, size: int = 2, width: int = 5, seed: int =
     """Mean and variance of the average of m of J vectors over all C(J, m) cohorts, and their laws. Equal.
 
     Variance (J / m - 1) / (J - 1) times the mean of |theta_j - mean|^2: 0 at full participation.
-    Raises: TypeError, ValueError.
     """
-    clients, width = arguments.integer("clients", clients, 2), arguments.integer("width", width, 1)
-    size = arguments.integer("size", size, 1, clients)
-    if math.comb(clients, size) > MOST:
-        raise ValueError(f"size: got {math.comb(clients, size):,} cohorts; allowed is at most {MOST:,}")
     theta = normal((clients, width), stream(seed, "cohorts"))
     averages = torch.stack([theta[list(chosen)].mean(0) for chosen in combinations(range(clients), size)])
     centre = theta.mean(0)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.lab.chapter01_theory import VIEWS, WIDTH, Sides
 from fedbook.papers.fedsc.spectral import bank_objective
 from fedbook.randomness import normal, stream
@@ -26,13 +25,7 @@ class Graph(NamedTuple):
 
 
 def view_graph(samples: int = 8, points: int = 12, seed: int = 0) -> Graph:
-    """A random bank over ``points`` views; w_x [X] and the normalised adjacency A of the views' graph.
-
-    Raises: TypeError, ValueError.
-    """
-    samples, points = arguments.integer("samples", samples, 2), arguments.integer("points", points, 2)
-    if points > samples * VIEWS:
-        raise arguments.wrong(ValueError, "points", points, f"at most {VIEWS} a sample")
+    """A random bank over ``points`` views; w_x [X] and the normalised adjacency A of the views' graph."""
     rng = stream(seed, "view graph")
     chosen = torch.from_numpy(rng.permutation(samples * VIEWS) % points).view(samples, VIEWS)  # each at least once
     kernel = torch.zeros(samples, points, dtype=torch.float64)  # A(x | sample)
@@ -59,8 +52,8 @@ class Optimum(NamedTuple):
 
 
 def spectral_optimum(width: int = WIDTH, seed: int = 0) -> Optimum:
-    """The minimum over a free table of z, one row of ``width`` H for each view. Raises: TypeError, ValueError."""
-    width, graph = arguments.integer("width", width, 1), view_graph(seed=seed)
+    """The minimum over a free table of z, one row of ``width`` H for each view."""
+    graph = view_graph(seed=seed)
     start = normal((len(graph.weights), width), stream(seed, "table"))
     best = minimise(lambda table: bank_objective(table[graph.views]).loss, start)
     values = torch.linalg.eigvalsh(graph.adjacency).flip(0)[:width]

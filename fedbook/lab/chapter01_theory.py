@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
-from fedbook import arguments
 from fedbook.papers.fedsc.spectral import Parts, bank_objective, correlation, spectral_loss
 from fedbook.randomness import normal, stream
 
@@ -63,18 +62,11 @@ class Toy:
 
 
 def toy(sizes: Sequence[int] = SIZES, seed: int = 0, same_data: bool = False) -> Toy:
-    """A random toy with ``sizes`` n_j; ``same_data``: every client has the first one's samples.
-
-    Raises: TypeError, ValueError.
-    """
-    if not isinstance(sizes, list | tuple) or not sizes:
-        raise arguments.wrong(TypeError, "sizes", sizes, "a list of numbers of samples")
-    sizes, rng = [arguments.integer("sizes", n, 1) for n in sizes], stream(seed, "contrast toy")
+    """A random toy with ``sizes`` n_j; ``same_data``: every client has the first one's samples."""
+    rng = stream(seed, "contrast toy")
     centres = normal((sum(sizes), 1, PIXELS), rng)
     images = centres + 0.5 * normal((sum(sizes), VIEWS, PIXELS), rng)
-    if arguments.flag("same_data", same_data):
-        if len(set(sizes)) > 1:
-            raise arguments.wrong(ValueError, "sizes", sizes, "equal sizes where the data are the same")
+    if same_data:
         images = images[: sizes[0]].repeat(len(sizes), 1, 1)
     theta = 0.5 * normal((PIXELS * HIDDEN + HIDDEN + HIDDEN * WIDTH + WIDTH,), rng)
     return Toy(images, torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)), theta)
@@ -83,9 +75,8 @@ def toy(sizes: Sequence[int] = SIZES, seed: int = 0, same_data: bool = False) ->
 def pairwise_loss(z: Tensor) -> Tensor:
     """L^SC by its definition: 1/2 E(z^T z^-)^2 over all (N K)^2 pairs - E z^T z^+ over each sample's K^2 pairs.
 
-    Shapes: ``z`` [N, K, H] to []. Raises: TypeError, ValueError. Source: FedSC, section 3.
+    Shapes: ``z`` [N, K, H] to []. Source: FedSC, section 3.
     """
-    arguments.tensor("z", z, ndim=3, kind="float", finite=False)
     samples, views, _ = z.shape
     products = torch.einsum("nkh,mlh->nkml", z, z)  # z^T z' of every pair
     same = torch.stack([products[i, :, i] for i in range(samples)])  # [N, K, K]
@@ -95,9 +86,9 @@ def pairwise_loss(z: Tensor) -> Tensor:
 def all_view_pairs(z: Tensor) -> Tensor:
     """Every ordered pair of a sample's views as one (v, v + V): on these a batch's loss is the bank's exact loss.
 
-    Shapes: ``z`` [n, K, H] to [n, 2 K^2, H]. Raises: TypeError, ValueError.
+    Shapes: ``z`` [n, K, H] to [n, 2 K^2, H].
     """
-    views = arguments.tensor("z", z, ndim=3, kind="float", finite=False).shape[1]
+    views = z.shape[1]
     return torch.cat([z.repeat_interleave(views, 1), z.repeat(1, views, 1)], 1)
 
 
@@ -136,13 +127,10 @@ class Decomposition(NamedTuple):
 
 
 def decomposition(seed: int = 0, uniform: bool = False) -> Decomposition:
-    """Both sides of eq. (4) for clients of unequal sizes; ``uniform``: with 1/J for q_j, which is wrong.
-
-    Raises: TypeError.
-    """
+    """Both sides of eq. (4) for clients of unequal sizes; ``uniform``: with 1/J for q_j, which is wrong."""
     small = toy(seed=seed)
     views = small.client_views(small.theta)
-    q = torch.full_like(small.shares, 1 / len(views)) if arguments.flag("uniform", uniform) else small.shares
+    q = torch.full_like(small.shares, 1 / len(views)) if uniform else small.shares
     parts = _parts(views, q, others([correlation(z) for z in views], q))
     sums = (sum(w * part for w, part in zip(q, column, strict=True)) for column in zip(*parts, strict=True))
     contraction, intra, inter = sums
@@ -213,11 +201,8 @@ def value_offset(seed: int = 0) -> Sides:
 
 
 def closed_form_gradient(alpha: float = 0.3, seed: int = 0) -> Sides:
-    """Autograd in z [B, 2V, H], and 2/N Z (alpha R + (1 - alpha) sym S) - partner / (B V). Equal. N = 2 B V.
-
-    Raises: TypeError, ValueError.
-    """
-    alpha, rng = arguments.real("alpha", alpha, 0.0, 1.0), stream(seed, "gradient")
+    """Autograd in z [B, 2V, H], and 2/N Z (alpha R + (1 - alpha) sym S) - partner / (B V). Equal. N = 2 B V."""
+    rng = stream(seed, "gradient")
     z, noisy = normal((7, 4, WIDTH), rng), normal((WIDTH, WIDTH), rng)
     batch, views, _ = z.shape
     matrix = sum(torch.outer(row, row) for row in z.flatten(0, 1)) / (batch * views)

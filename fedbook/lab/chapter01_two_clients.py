@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from fedbook import arguments
 from fedbook.lab.panels import panels
 from fedbook.lab.style import PALETTE, REFERENCE, series
 from fedbook.randomness import stream
@@ -21,7 +20,6 @@ from fedbook.randomness import stream
 ROUNDS, LR = 60, 0.05
 SAMPLES, VIEWS, PIXELS = 40, 4, 3
 SPREAD, BLUR = 0.08, 0.2  # of the samples around their client's centre, and of the views around their sample
-MOST_STEPS = 25
 
 
 class Two(NamedTuple):
@@ -59,8 +57,8 @@ class Path(NamedTuple):
 
 
 def two_clients(similarity: float) -> Two:
-    """The views; ``similarity`` is the cosine between the two classes. Raises: TypeError, ValueError."""
-    half = math.acos(arguments.real("similarity", similarity, 0.0, 1.0)) / 2
+    """The views; ``similarity`` is the cosine between the two classes."""
+    half = math.acos(similarity) / 2
     centres = np.array([[math.cos(half), sign * math.sin(half), 0.0] for sign in (1, -1)])
     return Two(centres[:, None, None] + _offsets(), centres)
 
@@ -76,11 +74,11 @@ def two_client_rounds(alpha: str | float, share: float, local_steps: int, simila
     """FedSC with full batches on z = W x, W [2, 3]: ``local_steps`` against frozen matrices, then the q-mean of both W.
 
     ``alpha``: one number for both clients, or "q" (each its share of the data). ``share``: q_1. The losses are exact
-    over all pairs of views. Raises: TypeError, ValueError. Source: FedSC, Algorithm 1 and equations (5), (80).
+    over all pairs of views. Source: FedSC, Algorithm 1 and equations (5), (80).
     """
-    q = np.array([1.0, -1.0]) * arguments.real("share", share, above=0.0, below=1.0) + np.array([0.0, 1.0])
-    a = q if alpha == "q" else np.full(2, arguments.real("alpha", alpha, maximum=1.0, above=0.0))
-    steps = arguments.integer("local_steps", local_steps, 1, MOST_STEPS)
+    q = np.array([1.0, -1.0]) * share + np.array([0.0, 1.0])
+    a = q if alpha == "q" else np.full(2, alpha)
+    steps = local_steps
     two = two_clients(similarity)
     c, p, weight = two.second, two.paired, a[:, None, None]
     w = np.array([[0.5, 0.15, 0.1], [0.1, 0.15, -0.2]])  # at first both clients look much the same
@@ -114,7 +112,7 @@ def _least(second: np.ndarray, paired: np.ndarray, q: np.ndarray) -> float:
 def draw_two_clients(axes: Any, *, alpha: str | float, share: float, local_steps: int, similarity: float) -> str:
     """Where both clients' views lie after ``ROUNDS`` rounds, with ellipses of R_j, and the losses by round.
 
-    Shapes: ``axes`` two of them. Raises: TypeError, ValueError.
+    Shapes: ``axes`` two of them.
     """
     left, right = panels(axes, 2)
     path = two_client_rounds(alpha, share, local_steps, similarity)

@@ -17,7 +17,6 @@ import torch
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.experiment import plan
 from fedbook.lab.chapter01_paper import SIZE, TABLE_6
 from fedbook.lab.panels import panels
@@ -43,9 +42,8 @@ def client_matrices(rounds: int = 5, seed: int = 0) -> dict[int, Tensor]:
     """H -> R_1 [H, H] (float64) of a client with one digit, representations clipped to ``MU``.
 
     One encoder each, centrally trained for ``rounds`` rounds: less than a second for each H.
-    Raises: TypeError, ValueError.
     """
-    rounds, base, found = arguments.integer("rounds", rounds, 1), digits(seed), {}
+    base, found = digits(seed), {}
     for width in WIDTHS:
         own = replace(base, encoder=encoder("mlp", (1, 8, 8), width, "linear"))
         run = run_on(own, "centralized-sc", settings_of("centralized-sc", rounds=rounds), [seed])
@@ -61,24 +59,18 @@ def noise_drawer(matrices: Mapping[int, Tensor], seed: int = 0) -> Callable[...,
 
     sigma is the least with which ``uploads`` uploads of a client with ``size`` samples cost ``epsilon`` at ``DELTA``,
     one sample replaced, exact accountant, mu = ``MU``. The noise is the same draw at every setting, sigma times.
-    Shapes: ``axes`` three of them. Raises: TypeError, ValueError.
+    Shapes: ``axes`` three of them.
     """
-    if not isinstance(matrices, Mapping) or not matrices:
-        raise arguments.wrong(TypeError, "matrices", matrices, "a mapping from H to a matrix, at least one")
     held = {}
     for width, matrix in matrices.items():
-        width = arguments.integer("matrices, H", width, 1)
-        arguments.tensor(f"matrices, H = {width}", matrix, shape=(width, width), kind="float")
         noise = stream(seed, "drawn noise", client=width).standard_normal((width, width))
         held[width] = matrix.double().cpu().numpy(), (noise + noise.T) / 2
 
     def draw_matrix(axes: Any, *, epsilon: float, size: float, uploads: float, width: int) -> str:
         first, second, third = panels(axes, 3)
-        if width not in held:
-            raise arguments.wrong(ValueError, "width", width, "one of " + ", ".join(map(str, held)))
         matrix, noise = held[width]
-        n, count = (round(arguments.real(name, v, 1.0)) for name, v in (("size", size), ("uploads", uploads)))
-        sigma = _sigma(arguments.real("epsilon", epsilon, above=0.0), n, count)
+        n, count = (round(v) for name, v in (("size", size), ("uploads", uploads)))
+        sigma = _sigma(epsilon, n, count)
         noised, edge = matrix + sigma * noise, sigma * math.sqrt(2 * width)
         top = float(np.abs(matrix).max())
         for ax, values, title in ((first, matrix, "R"), (second, noised, "sent: symmetric part")):
@@ -134,12 +126,8 @@ class Spectra(NamedTuple):
 def record_spectra(rounds: int = 30, seed: int = 0, every: int = 5) -> dict[str, Spectra]:
     """:class:`Spectra` of ``METHODS`` on digits, on the view bank, before the first round and after each ``every``.
 
-    About 0.3 s a round, all three together. Raises: TypeError, ValueError (``rounds`` no multiple of ``every``).
+    About 0.3 s a round, all three together.
     """
-    every = arguments.integer("every", every, 1)
-    rounds = arguments.integer("rounds", rounds, 1)
-    if rounds % every:
-        raise arguments.wrong(ValueError, "rounds", rounds, f"a multiple of every = {every}")
     problem, found = digits(seed), {}
     owner = problem.owners(0)
     shares = torch.bincount(owner).double() / len(owner)
@@ -162,17 +150,14 @@ def spectrum_drawer(recorded: Mapping[str, Spectra]) -> Callable[..., str]:
     """``draw(axes, method, round)``: left the eigenvalues of R then and before the first round, right ranks by round.
 
     ``recorded``: what :func:`record_spectra` returned. A ``round`` between two recorded ones shows the earlier.
-    Shapes: ``axes`` two of them. Raises: TypeError, ValueError.
+    Shapes: ``axes`` two of them.
     """
-    if not isinstance(recorded, Mapping) or not recorded or not all(isinstance(v, Spectra) for v in recorded.values()):
-        raise arguments.wrong(TypeError, "recorded", recorded, "what record_spectra returned")
     top = 1.1 * max(float(one.values.max()) for one in recorded.values())
     width = next(iter(recorded.values())).values.shape[1]
 
     def draw_at(axes: Any, *, method: str, round: int) -> str:
         left, right = panels(axes, 2)
-        one = recorded[arguments.one_of("method", method, recorded)]
-        round = arguments.integer("round", round, 0, int(one.rounds[-1]))
+        one = recorded[method]
         i = int(np.searchsorted(one.rounds, round, side="right")) - 1
         look, place = series(list(recorded).index(method)), np.arange(1, width + 1)
         left.bar(place, one.values[i], color=look["color"], width=0.7, label=f"after round {one.rounds[i]}")
@@ -213,7 +198,7 @@ def digits(seed: int = 0) -> PretrainingProblem:
 
 
 def settings_of(method: str, **changes: Any) -> dict[str, Any]:
-    """The quick profile's settings on digits, with ``changes``. Raises: TypeError, ValueError."""
+    """The quick profile's settings on digits, with ``changes``."""
     return plan(PAPER, method, "digits", changes=changes, device="cpu").settings()
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fedbook import arguments, data
+from fedbook import data
 from fedbook.lab.compare import short
 from fedbook.lab.exercises import WrongAnswer, exercise
 from fedbook.randomness import normal, stream
@@ -349,14 +349,13 @@ def alignment_design(width: int, images: int, message: str) -> Design:
     most sqrt(sum of its d largest squared eigenvalues / sum of all). Chance: two clients whose rows are in unrelated
     order. Over all orders P the centred <K, P M P^T> has the mean tr K tr M / (L - 1), and tr K <= sqrt(d) |K|: the
     mean CKA is at most d / (L - 1), and just that for uncorrelated columns of equal variance, as batch normalisation
-    tends to make them. A kernel is symmetric: L (L + 1) / 2 numbers. Raises: TypeError, ValueError.
+    tends to make them. A kernel is symmetric: L (L + 1) / 2 numbers.
     """
-    width, images = arguments.integer("width", width, 1), arguments.integer("images", images, 2)
     squares = _digit_eigenvalues().square()
     rank = min(width, images - 1)
     numbers = {"representations": images * width, "kernel": images * (images + 1) // 2}
     return Design(float((squares[:width].sum() / squares.sum()).sqrt()), rank / (images - 1),
-                  4 * numbers[arguments.one_of("message", message, MESSAGES)])  # fmt: skip
+                  4 * numbers[message])  # fmt: skip
 
 
 @lru_cache(maxsize=1)

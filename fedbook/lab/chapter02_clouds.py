@@ -17,10 +17,9 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.lab.controls import choice, log_slider, slider
 from fedbook.lab.explore import Explorer, explore
-from fedbook.lab.panels import panels, plain_log, several
+from fedbook.lab.panels import panels, plain_log
 from fedbook.lab.style import CONNECTOR, MARKERS, PALETTE, REFERENCE, series
 from fedbook.papers.hetero_ssfl.cka import centred, centred_gram, gram, gram_cka, linear_cka
 from fedbook.randomness import normal, stream
@@ -48,11 +47,8 @@ def two_clouds(angle: float, scale: float, shear: float, added: str) -> tuple[Te
 
     Shear takes (x, y) to (x, y + shear x). A shift moves by (3, 3) times the size of the cloud, noise is normal with
     0.3 or 1 times that size (root mean square over all coordinates), so that both matter alike at any scale.
-    Raises: TypeError, ValueError.
     """
-    angle, shear = math.radians(arguments.real("angle", angle)), arguments.real("shear", shear)
-    scale = arguments.real("scale", scale, above=0.0)
-    added = arguments.one_of("added", added, ADDED.values())
+    angle = math.radians(angle)
     a, _ = letter()
     turn = a.new_tensor([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
     b = scale * a @ a.new_tensor([[1.0, shear], [0.0, 1.0]]) @ turn
@@ -68,7 +64,7 @@ def two_clouds(angle: float, scale: float, shear: float, added: str) -> tuple[Te
 def draw_clouds(axes: Any, *, angle: float, scale: float, shear: float, added: str) -> str:
     """Left both clouds, every fourth pair of points joined; right their centred kernels, each of norm 1.
 
-    Shapes: ``axes`` three of them. Raises: TypeError, ValueError.
+    Shapes: ``axes`` three of them.
     """
     first, *rest = panels(axes, 3)
     a, b = two_clouds(angle, scale, shear, added)
@@ -137,13 +133,12 @@ def draw_grams(axes: Any, grams: Mapping[str, Tensor], classes: Any) -> str:
 
     The sentence: CKA of each with the classes' own kernel (1 for two images of one class, else 0).
     Shapes: ``axes`` as many as ``grams``, which map a label to [L, L]; ``classes`` [L], whole numbers.
-    Raises: TypeError, ValueError.
     """
-    spots, classes = panels(axes, len(several("grams", grams))), _whole_numbers("classes", classes)
-    order, rows = torch.argsort(classes, stable=True), len(classes)
+    spots, classes = panels(axes, len(grams)), torch.as_tensor(classes)
+    order = torch.argsort(classes, stable=True)
     held = {}
     for label, k in grams.items():
-        k = arguments.tensor(f"grams[{label!r}]", k, shape=(rows, rows), kind="float").detach().cpu().double()
+        k = k.detach().cpu().double()
         held[label] = k[order][:, order]
     classes = classes[order]
     own = (classes[:, None] == classes).double()
@@ -180,15 +175,12 @@ def in_one_plane(representations: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     The turn (Procrustes: a rotation or reflection) changes no kernel; the signs and order of principal components
     are arbitrary and would make equal clients look different.
-    Shapes: label -> [L, d_k], d_k of any size, to label -> [L, 2]. Raises: TypeError, ValueError.
+    Shapes: label -> [L, d_k], d_k of any size, to label -> [L, 2].
     """
     found: dict[str, Tensor] = {}
-    for label, a in several("representations", representations).items():
-        name = f"representations[{label!r}]"
-        a = arguments.tensor(name, a, ndim=2, kind="float").detach().cpu().double()
+    for label, a in representations.items():
+        a = a.detach().cpu().double()
         first = next(iter(found.values()), None)
-        if a.shape[1] < 1 or len(a) < 3 or (first is not None and len(a) != len(first)):
-            raise arguments.wrong(ValueError, name, a, "[L, d] with the same L >= 3 for all and d >= 1")
         u, s, _ = torch.linalg.svd(centred(a), full_matrices=False)
         flat = torch.nn.functional.pad(u[:, :2] * s[:2], (0, max(0, 2 - len(s))))
         flat = _unit(flat)
@@ -205,12 +197,9 @@ def draw_embedding(axes: Any, representations: Mapping[str, Tensor], labels: Any
     The sentence: how much of the variance the plane shows, and CKA of every two clients, all columns; where labels
     read "kind: who", of two of the same kind.
     Shapes: ``axes`` as many as ``representations``, which map a label to [L, d_k]; ``labels`` [L], whole numbers.
-    Raises: TypeError, ValueError.
     """
-    spots, flat = panels(axes, len(several("representations", representations))), in_one_plane(representations)
-    labels = _whole_numbers("labels", labels)
-    if len(labels) != len(next(iter(flat.values()))):
-        raise arguments.wrong(ValueError, "labels", labels, f"{len(next(iter(flat.values())))} whole numbers")
+    spots, flat = panels(axes, len(representations)), in_one_plane(representations)
+    labels = torch.as_tensor(labels)
     reach = 1.08 * max(float(points.abs().max()) for points in flat.values()) or 1.0
     shares = []
     for ax, (label, points) in zip(spots, flat.items(), strict=True):
@@ -240,11 +229,6 @@ def _look(i: int) -> dict[str, str]:
     return look if i < many else look | {"markerfacecolor": "white"}
 
 
-def _whole_numbers(name: str, values: Any) -> Tensor:
-    found = torch.as_tensor(values) if isinstance(values, (list, tuple, np.ndarray)) else values
-    return arguments.tensor(name, found, ndim=1, kind="integer").detach().cpu()
-
-
 # --- bytes
 
 
@@ -253,16 +237,8 @@ def draw_bytes(ax: Axes, x: Sequence[float], curves: Mapping[str, Sequence[float
 
     Between two given points a curve is taken as straight on the logarithmic axes, which powers of x are.
     Shapes: ``x`` [n] increasing, ``curves`` map a label to [n] bytes, all positive; n >= 2.
-    Raises: TypeError, ValueError.
     """
-    (ax,), x = panels(ax, 1), _positive("x", x)
-    if len(x) < 2 or (np.diff(x) <= 0).any():
-        raise arguments.wrong(ValueError, "x", x.tolist(), "at least two increasing numbers")
-    if not isinstance(x_label, str) or not x_label:
-        raise arguments.wrong(TypeError, "x_label", x_label, "a text with symbol and word")
-    held = {
-        label: _positive(f"curves[{label!r}]", values, len(x)) for label, values in several("curves", curves).items()
-    }
+    x, held = np.asarray(x, dtype=np.float64), {k: np.asarray(v, dtype=np.float64) for k, v in curves.items()}
     for i, (label, values) in enumerate(held.items()):
         ax.plot(x, values, label=label, markevery=max(1, len(x) // 8), **series(i))
     labels, parts = list(held), []
@@ -294,19 +270,6 @@ def crossings(x: np.ndarray, one: np.ndarray, other: np.ndarray) -> list[tuple[f
         found.append((at, size))
     inner = [k for k in range(1, len(x) - 1) if gap[k] == 0 and gap[k - 1] * gap[k + 1] < 0]
     return sorted(found + [(float(x[k]), float(one[k])) for k in inner])
-
-
-def _positive(name: str, values: Any, length: int | None = None) -> np.ndarray:
-    allowed = "positive numbers" + (f", {length} of them" if length else "")
-    try:
-        found = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise arguments.wrong(TypeError, name, values, allowed) from None
-    if found.ndim != 1 or (length is not None and len(found) != length):
-        raise arguments.wrong(ValueError, name, values, allowed)
-    if not np.isfinite(found).all() or (found <= 0).any():
-        raise arguments.wrong(ValueError, name, values, allowed)
-    return found
 
 
 def _bytes(size: float) -> str:

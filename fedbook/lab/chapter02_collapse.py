@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
-from fedbook import arguments
-from fedbook.lab.chapter02_theory import Sides, several
+from fedbook.lab.chapter02_theory import Sides
 from fedbook.papers.hetero_ssfl.cka import cka_gradient, gram, gram_cka, mean_gram
 from fedbook.randomness import normal, stream
 
@@ -42,7 +41,7 @@ class Linear(NamedTuple):
 
 
 def random_linear(seed: int = 0) -> Linear:
-    """Any matrices, nothing symmetric but X and X'. Raises: TypeError, ValueError."""
+    """Any matrices, nothing symmetric but X and X'."""
     rng = stream(seed, "linear model")
     x, e = normal((INPUTS, INPUTS), rng), normal((INPUTS, INPUTS), rng)
     w, p, a = (0.5 * normal(s, rng) for s in ((OUTPUTS, INPUTS), (OUTPUTS, OUTPUTS), (OUTPUTS, INPUTS)))
@@ -55,11 +54,9 @@ def velocity(
     """d/dt of (W, P, A): minus the gradient, weight ``decay`` on W and P, A' = ``target_rate`` (W - A).
 
     ``variant``: "both" the predictor and the stop-gradient, "no predictor" (P = I), "no stop-gradient" (A = W, and the
-    gradient passes through it). An infinite rate: A is W (SimSiam). Raises: TypeError, ValueError.
+    gradient passes through it). An infinite rate: A is W (SimSiam).
     """
     variant, rate, decay, alpha = _rates(variant, target_rate, decay, predictor_rate)
-    if not isinstance(model, Linear):
-        raise arguments.wrong(TypeError, "model", model, "a Linear (random_linear makes one)")
     signal, total, w = model.signal, model.signal + model.noise, model.online
     p = torch.eye(len(w), dtype=w.dtype) if variant == "no predictor" else model.predictor
     a = w if rate == math.inf else model.target
@@ -81,12 +78,9 @@ def mode_velocity(
     """d/dt of (w, p, a) of each direction, [r] each; the arguments as in :func:`velocity`.
 
     p' = alpha w (s a - (s + n) p w) - decay p and w' = p (s a - (s + n) p w) - decay w, with signal s and noise n.
-    Raises: TypeError, ValueError.
     """
     variant, rate, decay, alpha = _rates(variant, target_rate, decay, predictor_rate)
-    if not isinstance(modes, tuple) or len(modes) != 3:
-        raise arguments.wrong(TypeError, "modes", modes, "three tensors (w, p, a)")
-    w, p, a = (arguments.tensor("modes", x, shape=(len(SIGNAL),), kind="float", finite=False) for x in modes)
+    w, p, a = modes
     s, n = (torch.tensor(v, dtype=torch.float64) for v in (SIGNAL, NOISE))
     a = w if rate == math.inf else a
     if variant == "no predictor":
@@ -110,10 +104,7 @@ class Course(NamedTuple):
 
 
 def mode_course(time: float = 60.0, steps: int = 600, **rates) -> Course:
-    """The three numbers of each direction over time; ``rates`` as in :func:`mode_velocity`.
-
-    Raises: TypeError, ValueError.
-    """
+    """The three numbers of each direction over time; ``rates`` as in :func:`mode_velocity`."""
     w, p = (torch.tensor(v, dtype=torch.float64) for v in (ONLINE, PREDICTOR))
     p = torch.ones_like(p) if rates.get("variant") == "no predictor" else p
     times, path = march(lambda *modes: mode_velocity(modes, **rates), (w, p, w), time, steps)
@@ -121,10 +112,7 @@ def mode_course(time: float = 60.0, steps: int = 600, **rates) -> Course:
 
 
 def matrix_course(time: float = 60.0, steps: int = 600, seed: int = 0, **rates) -> Course:
-    """The same from full matrices with the same start in random common singular vectors, U^T W(t) V and U^T P(t) U.
-
-    Raises: TypeError, ValueError.
-    """
+    """The same from full matrices with the same start in random common singular vectors, U^T W(t) V and U^T P(t) U."""
     rng, r = stream(seed, "singular vectors"), len(SIGNAL)
     u, v = (torch.linalg.qr(normal((size, r), rng)).Q for size in (OUTPUTS, INPUTS))
     signal, noise, w, p = (torch.tensor(x, dtype=torch.float64).diag() for x in (SIGNAL, NOISE, ONLINE, PREDICTOR))
@@ -139,9 +127,8 @@ def flow_from_loss(variant: str = "both", seed: int = 0) -> tuple[Sides, Sides]:
     """Minus autograd's gradients in W and P of the loss by its definition, and :func:`velocity`. Equal.
 
     The loss is over all pairs of views of a finite set of samples and shifts with just these X and X'.
-    Raises: TypeError, ValueError.
     """
-    variant, model = arguments.one_of("variant", variant, VARIANTS), random_linear(seed)
+    model = random_linear(seed)
     samples, shifts = (math.sqrt(INPUTS) * torch.linalg.cholesky(m).T for m in (model.signal, model.noise))
     views = samples[:, None] + torch.cat([shifts, -shifts])  # [samples, shifts, n]; shifts of mean 0
 
@@ -161,10 +148,7 @@ def rest_points(signal: float, noise: float, decay: float) -> tuple[float, float
 
     Roots of p (s - (s + n) p) = decay; for decay > 0 the collapse p = 0 is stable too, however strong the signal.
     NaN twice if s^2 < 4 decay (s + n): such a direction always dies.
-    Raises: TypeError, ValueError.
     """
-    signal, noise = arguments.real("signal", signal, above=0.0), arguments.real("noise", noise, 0.0)
-    decay = arguments.real("decay", decay, 0.0)
     inner = signal**2 - 4 * decay * (signal + noise)
     if inner < 0:
         return math.nan, math.nan
@@ -197,10 +181,7 @@ def fates(decay: float = 0.1, factors: Sequence[float] = (0.9, 1.2), seed: int =
 
     The chapter's directions that have a rest at this decay, and six random ones. By the flow of full (here diagonal)
     matrices; the cost grows as 1 / ``decay``.
-    Raises: TypeError, ValueError.
     """
-    decay = arguments.real("decay", decay, above=0.0)
-    factors = several("factors", factors, 0.0)
     rng = stream(seed, "directions")
     noise = torch.cat([torch.tensor(NOISE, dtype=torch.float64), torch.from_numpy(rng.uniform(0, 1, 6))])
     weakest = 2 * decay + 2 * (decay**2 + decay * noise[-6:]).sqrt()  # there s^2 = 4 decay (s + n)
@@ -223,11 +204,8 @@ def fates(decay: float = 0.1, factors: Sequence[float] = (0.9, 1.2), seed: int =
 
 
 def scale_free_step(lr: float = 0.1, seed: int = 0) -> Sides:
-    """|W + lr G|^2 after a step up the CKA of X W^T, and |W|^2 + lr^2 |G|^2: G is orthogonal to W. Equal.
-
-    Raises: TypeError, ValueError.
-    """
-    lr, client = arguments.real("lr", lr, above=0.0), linear_client(seed)
+    """|W + lr G|^2 after a step up the CKA of X W^T, and |W|^2 + lr^2 |G|^2: G is orthogonal to W. Equal."""
+    client = linear_client(seed)
     w, slope = client.start, grad(client.cka)(client.start)
     return Sides((w + lr * slope).square().sum(), w.square().sum() + lr**2 * slope.square().sum())
 
@@ -247,9 +225,7 @@ def aligned_shrinking(
     """No predictor, A = W, X' = noise I, and the pull mu (1 - CKA): |W| still falls as exp(-(noise + decay) t).
 
     CKA rises all the same: the pull turns W, it does not lengthen it. mu = 0: no pull, CKA stays.
-    Raises: TypeError, ValueError.
     """
-    mu, noise = arguments.real("mu", mu, 0.0), arguments.real("noise", noise, 0.0)
     client = linear_client(seed)
     w, eye = client.start, torch.eye(INPUTS, dtype=torch.float64)
     model = Linear(client.images.T @ client.images / len(client.images), noise * eye, w, eye, w)
@@ -268,11 +244,9 @@ def aligned_steps(
     """|W| after ``time`` / ``lr`` plain gradient steps, and what :func:`aligned_shrinking`'s law leaves of it then.
 
     Not equal: each step lengthens W (:func:`scale_free_step`), by more the shorter W is, and at some length that holds
-    the balance. mu = 0: nothing does. Raises: TypeError, ValueError.
+    the balance. mu = 0: nothing does.
     """
-    lr, mu = arguments.real("lr", lr, above=0.0), arguments.real("mu", mu, 0.0)
-    noise, decay = arguments.real("noise", noise, 0.0), arguments.real("decay", decay, 0.0)
-    time, client = arguments.real("time", time, above=0.0), linear_client(seed)
+    client = linear_client(seed)
     w = client.start
     for _ in range(round(time / lr)):
         w = w + lr * (mu * client.pull(w) - (noise + decay) * w)
@@ -296,7 +270,7 @@ class LinearClient(NamedTuple):
 
 
 def linear_client(seed: int = 0) -> LinearClient:
-    """A linear client and two others of other widths. Raises: TypeError, ValueError."""
+    """A linear client and two others of other widths."""
     rng = stream(seed, "linear clients")
     images = normal((30, INPUTS), rng)
     others = mean_gram([images @ normal((INPUTS, d), rng) for d in (3, 4)], [0.5, 0.5])
@@ -307,11 +281,7 @@ def linear_client(seed: int = 0) -> LinearClient:
 
 
 def march(velocity: Callable, start: tuple[Tensor, ...], time: float, steps: int) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Classical Runge-Kutta of order four: the times [S + 1] and every part of the state at them, [S + 1, ...].
-
-    Raises: TypeError, ValueError.
-    """
-    time, steps = arguments.real("time", time, above=0.0), arguments.integer("steps", steps, 1)
+    """Classical Runge-Kutta of order four: the times [S + 1] and every part of the state at them, [S + 1, ...]."""
     h, state, path = time / steps, start, [start]
 
     def at(slopes: tuple[Tensor, ...], step: float) -> tuple[Tensor, ...]:
@@ -330,9 +300,6 @@ def march(velocity: Callable, start: tuple[Tensor, ...], time: float, steps: int
 
 
 def _rates(variant: str, target_rate: float, decay: float, predictor_rate: float) -> tuple[str, float, float, float]:
-    variant = arguments.one_of("variant", variant, VARIANTS)
-    rate = arguments.real("target_rate", target_rate, above=0.0, infinite=True)
-    if variant == "no stop-gradient" and rate != math.inf:
-        raise arguments.wrong(ValueError, "target_rate", rate, "inf without stop-gradient: the target is the network")
-    alpha = arguments.real("predictor_rate", predictor_rate, above=0.0)
-    return variant, rate, arguments.real("decay", decay, 0.0), alpha
+    rate = target_rate
+    alpha = predictor_rate
+    return variant, rate, decay, alpha

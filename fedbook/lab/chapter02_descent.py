@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from fedbook import arguments
 from fedbook.lab.chapter02_theory import Sides
 from fedbook.papers.hetero_ssfl.cka import gram
 from fedbook.randomness import normal, stream
@@ -29,10 +28,10 @@ CURVATURES = (2.0,) * 6
 def descent_lemma(lr: float = 0.3, steps: int = 4, curvatures: Sequence[float] = CURVATURES, seed: int = 0) -> Sides:
     """f after ``steps`` of descent by autograd, and f_0 - (lr - L1 lr^2 / 2) sum |grad f_i|^2.
 
-    Equal if all curvatures are; left <= right otherwise, whatever the lr. Raises: TypeError, ValueError.
+    Equal if all curvatures are; left <= right otherwise, whatever the lr.
     """
     h, start = _quadratic(curvatures, seed)
-    path = _descend(h, start, lr, torch.zeros(arguments.integer("steps", steps, 1), 1, len(h), dtype=h.dtype))
+    path = _descend(h, start, lr, torch.zeros(steps, 1, len(h), dtype=h.dtype))
     return Sides(_value(h, path[-1]), _lemma(h, path, lr, 0.0))
 
 
@@ -60,11 +59,10 @@ def noisy_descent(
     """Gradients with Gaussian noise of total ``variance`` sigma^2: mean = exact, and lemma = both if curvatures agree.
 
     Each step adds L1 lr^2 sigma^2 / 2 to the right side. exact is E w^2 <- (1 - lr h)^2 E w^2 + lr^2 sigma^2 / D.
-    Raises: TypeError, ValueError. Source: Hetero-SSFL, Lemma 4.5, the gradients' squares under the expectation too.
+    Source: Hetero-SSFL, Lemma 4.5, the gradients' squares under the expectation too.
     """
     h, start = _quadratic(curvatures, seed)
-    variance, steps = arguments.real("variance", variance, 0.0), arguments.integer("steps", steps, 1)
-    shape = (steps, arguments.integer("draws", draws, 2), len(h))
+    shape = (steps, draws, len(h))
     path = _descend(h, start, lr, math.sqrt(variance / len(h)) * normal(shape, stream(seed, "gradient noise")))
     value, lemma, square = _value(h, path[-1]), _lemma(h, path, lr, variance), start**2
     for _ in range(steps):
@@ -76,19 +74,15 @@ def noisy_descent(
 def step_sizes(lrs: Sequence[float], steps: int = 3, curvatures: Sequence[float] = CURVATURES, seed: int = 0) -> Tensor:
     """f after ``steps`` / f at the start for each of ``lrs``, [M]; with equal curvatures (1 - lr L1)^(2 steps).
 
-    Below 1 for every lr < 2 / L1, 1 there, above 1 beyond. Raises: TypeError, ValueError.
+    Below 1 for every lr < 2 / L1, 1 there, above 1 beyond.
     """
-    if not isinstance(lrs, list | tuple) or not lrs:
-        raise arguments.wrong(TypeError, "lrs", lrs, "a list of numbers")
     h, start = _quadratic(curvatures, seed)
-    still = torch.zeros(arguments.integer("steps", steps, 1), 1, len(h), dtype=h.dtype)
+    still = torch.zeros(steps, 1, len(h), dtype=h.dtype)
     return torch.cat([_value(h, _descend(h, start, lr, still)[-1]) for lr in lrs]) / _value(h, start)
 
 
 def _quadratic(curvatures: Sequence[float], seed: int) -> tuple[Tensor, Tensor]:
-    if not isinstance(curvatures, list | tuple) or not curvatures:
-        raise arguments.wrong(TypeError, "curvatures", curvatures, "a list of numbers")
-    h = torch.tensor([arguments.real("curvatures", x, above=0.0) for x in curvatures], dtype=torch.float64)
+    h = torch.tensor(curvatures, dtype=torch.float64)
     return h, normal((len(h),), stream(seed, "quadratic"))
 
 
@@ -98,7 +92,7 @@ def _value(h: Tensor, w: Tensor) -> Tensor:
 
 def _descend(h: Tensor, start: Tensor, lr: float, noise: Tensor) -> Tensor:
     """Noise [E, draws, D] to weights [E + 1, draws, D]."""
-    lr, path = arguments.real("lr", lr, above=0.0), [start.expand(noise.shape[1:])]
+    path = [start.expand(noise.shape[1:])]
     for e in noise:
         path.append(path[-1] - lr * (grad(lambda w: _value(h, w).sum())(path[-1]) + e))
     return torch.stack(path)
@@ -124,10 +118,10 @@ class Split(NamedTuple):
 def variance_split(dimension: int = 6, variance: float = 0.25, draws: int = 100_000, seed: int = 0) -> Split:
     """Gaussian gradients of mean 0 and total ``variance``: E |g|^2 is the variance, the paper's line nearly twice it.
 
-    Raises: TypeError, ValueError. Source: Hetero-SSFL, appendix A.1, third line.
+    Source: Hetero-SSFL, appendix A.1, third line.
     """
-    d, draws = arguments.integer("dimension", dimension, 1), arguments.integer("draws", draws, 2)
-    std = math.sqrt(arguments.real("variance", variance, above=0.0) / d)
+    d = dimension
+    std = math.sqrt(variance / d)
     squares = (std * normal((draws, d), stream(seed, "gradients"))).square().sum(1)
     length = std * math.sqrt(2) * math.exp(math.lgamma((d + 1) / 2) - math.lgamma(d / 2))  # E |g|, a chi mean
     return Split(float(squares.mean()), float(squares.std() / math.sqrt(draws)), variance, variance + length**2)
@@ -145,10 +139,8 @@ def many_steps(steps: int = 5, lr: float = 1e-3, images: int = 3) -> Drift:
     """Clients with one weight w, Phi(x) = w, gradient -1: E steps to w = 1 pass the printed bound, almost E times.
 
     L2 = P = R = 1, and change = L^2 (1 - (1 - E lr)^2): the repaired bound cannot be lowered.
-    Raises: TypeError, ValueError. Source: Hetero-SSFL, Lemma 4.6, and its proof's trace in place of CKA.
+    Source: Hetero-SSFL, Lemma 4.6, and its proof's trace in place of CKA.
     """
-    steps, images = arguments.integer("steps", steps, 1), arguments.integer("images", images, 1)
-    lr = arguments.real("lr", lr, above=0.0, maximum=1 / steps)
     before, after = (torch.full((images, 1), w, dtype=torch.float64) for w in (1 - steps * lr, 1.0))
     change = (gram(after) * (gram(after) - gram(before))).sum().abs()
     ones = Constants(lipschitz=1.0, gradient=1.0, norm=1.0, images=images)
@@ -169,12 +161,6 @@ class Constants:
     norm: float = 0.0
     images: int = 1
 
-    def __post_init__(self):
-        arguments.real("smoothness", self.smoothness, above=0.0)
-        for name in ("variance", "lipschitz", "gradient", "norm"):
-            arguments.real(name, getattr(self, name), 0.0)
-        arguments.integer("images", self.images, 1)
-
     @property
     def drift(self) -> float:
         """G = L2 P R^3 L^2."""
@@ -184,47 +170,41 @@ class Constants:
 def lemma_4_5(slopes: Tensor | float, lr: float, steps: int, constants: Constants) -> Tensor | float:
     """The most E L_E - L_0 can be: -(lr - L1 lr^2 / 2) S + L1 E lr^2 sigma^2 / 2, S = ``slopes`` = sum |grad L_i|^2.
 
-    Raises: TypeError, ValueError. Source: Hetero-SSFL, Lemma 4.5.
+    Source: Hetero-SSFL, Lemma 4.5.
     """
-    slopes, lr, steps, known = _round(slopes, lr, steps, constants)
-    half = known.smoothness * lr**2 / 2
-    return -(lr - half) * slopes + half * steps * known.variance
+    half = constants.smoothness * lr**2 / 2
+    return -(lr - half) * slopes + half * steps * constants.variance
 
 
 def lemma_4_6(mu: float, lr: float, steps: int, constants: Constants) -> float:
     """The most the server's new mean kernel can add to the loss: 2 mu lr E G. The paper prints it with E = 1.
 
-    Raises: TypeError, ValueError. Source: Hetero-SSFL, Lemma 4.6, repaired.
+    Source: Hetero-SSFL, Lemma 4.6, repaired.
     """
-    _, lr, steps, known = _round(0.0, lr, steps, constants)
-    return 2 * arguments.real("mu", mu, 0.0) * lr * steps * known.drift
+    return 2 * mu * lr * steps * constants.drift
 
 
 def theorem_4_7(
     slopes: Tensor | float, lr: float, mu: float, steps: int, constants: Constants, printed: bool = False
 ) -> Tensor | float:
-    """The most the loss can change in one round, both lemmas together. Raises: TypeError, ValueError."""
-    drift = lemma_4_6(mu, lr, 1 if arguments.flag("printed", printed) else steps, constants)
+    """The most the loss can change in one round, both lemmas together."""
+    drift = lemma_4_6(mu, lr, 1 if printed else steps, constants)
     return lemma_4_5(slopes, lr, steps, constants) + drift
 
 
 def largest_lr(slopes: float, mu: float, steps: int, constants: Constants, printed: bool = False) -> float:
     """eta* below which theorem_4_7 promises a decrease: 2 (S - 2 mu E G) / (L1 (S + E sigma^2)); none if <= 0.
 
-    Raises: TypeError, ValueError. Source: Hetero-SSFL, Theorem 4.7; ``printed`` has G for E G.
+    Source: Hetero-SSFL, Theorem 4.7; ``printed`` has G for E G.
     """
-    slopes, _, steps, known = _round(slopes, 1.0, steps, constants)
-    if slopes == 0:
-        raise arguments.wrong(ValueError, "slopes", slopes, "a number above 0")
-    drift = known.drift * (1 if arguments.flag("printed", printed) else steps)
-    rise = slopes - 2 * arguments.real("mu", mu, 0.0) * drift
-    return 2 * rise / (known.smoothness * (slopes + steps * known.variance))
+    drift = constants.drift * (1 if printed else steps)
+    rise = slopes - 2 * mu * drift
+    return 2 * rise / (constants.smoothness * (slopes + steps * constants.variance))
 
 
 def largest_mu(slopes: float, steps: int, constants: Constants, printed: bool = False) -> float:
-    """S / (2 E G), above which no step size is allowed (infinite for G = 0). Raises: TypeError, ValueError."""
-    slopes, _, steps, known = _round(slopes, 1.0, steps, constants)
-    drift = known.drift * (1 if arguments.flag("printed", printed) else steps)
+    """S / (2 E G), above which no step size is allowed (infinite for G = 0)."""
+    drift = constants.drift * (1 if printed else steps)
     return slopes / (2 * drift) if drift > 0 else math.inf
 
 
@@ -244,32 +224,10 @@ class Telescoped(NamedTuple):
 
 
 def telescoped(gap: float, rounds: int, lr: float, mu: float, steps: int, constants: Constants) -> Telescoped:
-    """Rounds of :func:`theorem_4_7` (repaired) added up; ``gap`` L_0 - inf L. Needs lr < 2 / L1.
-
-    Raises: TypeError, ValueError.
-    """
-    _, lr, steps, known = _round(0.0, lr, steps, constants)
-    arguments.real("lr", lr, above=0.0, below=2 / known.smoothness)
-    gap, rounds, mu = (
-        arguments.real("gap", gap, 0.0),
-        arguments.integer("rounds", rounds, 1),
-        arguments.real("mu", mu, 0.0),
-    )
-    share = 1 - known.smoothness * lr / 2
-    noise = known.smoothness * lr * known.variance / 2
-    return Telescoped(gap / (rounds * steps * lr * share), noise / share, 2 * mu * known.drift / share)
-
-
-def _round(
-    slopes: Tensor | float, lr: float, steps: int, constants: Constants
-) -> tuple[Tensor | float, float, int, Constants]:
-    if not isinstance(constants, Constants):
-        raise arguments.wrong(TypeError, "constants", constants, "Constants(smoothness, variance, ...)")
-    if isinstance(slopes, Tensor):
-        arguments.tensor("slopes", slopes, kind="float")
-    else:
-        slopes = arguments.real("slopes", slopes, 0.0)
-    return slopes, arguments.real("lr", lr, above=0.0), arguments.integer("steps", steps, 1), constants
+    """Rounds of :func:`theorem_4_7` (repaired) added up; ``gap`` L_0 - inf L. Needs lr < 2 / L1."""
+    share = 1 - constants.smoothness * lr / 2
+    noise = constants.smoothness * lr * constants.variance / 2
+    return Telescoped(gap / (rounds * steps * lr * share), noise / share, 2 * mu * constants.drift / share)
 
 
 def largest_curvature(
@@ -278,10 +236,7 @@ def largest_curvature(
     """The largest |eigenvalue| of the Hessian of ``loss(w, ...)`` at many points, from below, by power iteration. [M]
 
     Shapes: ``at`` [M, P], each of ``given`` [M, ...]: what else the loss takes at that point.
-    Raises: TypeError, ValueError.
     """
-    arguments.tensor("at", at, ndim=2, kind="float")
-    iterations = arguments.integer("iterations", iterations, 1)
 
     def product(w: Tensor, direction: Tensor, *rest: Tensor) -> Tensor:
         slope = grad(lambda x: loss(x, *rest))

@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from fedbook import arguments
 from fedbook.data import digits
 from fedbook.lab.chapter02_descent import Constants, largest_curvature, lemma_4_5, lemma_4_6
-from fedbook.lab.stored_tables import columns
+from fedbook.lab.results import text_table
 from fedbook.learning.online import byol_loss
 from fedbook.papers.hetero_ssfl.cka import centred_gram, gram, gram_cka, mean_gram
 from fedbook.randomness import normal, stream
@@ -67,11 +66,7 @@ class Problem:
 
 
 def digits_problem(samples: int = 40, images: int = 40, seed: int = 0) -> Problem:
-    """``samples`` digits of each client's two classes together, two noisy views of each, and L alignment ``images``.
-
-    Raises: TypeError, ValueError.
-    """
-    samples, images = arguments.integer("samples", samples, 2, 200), arguments.integer("images", images, 2, 200)
+    """``samples`` digits of each client's two classes together, two noisy views of each, and L alignment ``images``."""
     data, rng = digits(), stream(seed, "drift problem")
     order = torch.from_numpy(rng.permutation(len(data.train_x)))
     x, y = data.train_x.flatten(1).double()[order], data.train_y[order]
@@ -155,23 +150,17 @@ class Run:
 
     def paper_bound(self, printed: bool = False) -> float:
         """Lemma 4.6 for ``trace``, the constants measured over the whole run; ``printed``: without the factor E."""
-        return lemma_4_6(1.0, self.lr, 1 if arguments.flag("printed", printed) else self.steps, self.constants())
+        return lemma_4_6(1.0, self.lr, 1 if printed else self.steps, self.constants())
 
     def lemma(self, smoothness: Tensor) -> Tensor:
-        """Lemma 4.5's bound on ``trained`` - ``before``, the constants those of the round and client. [T, K] to [T, K]
-
-        Raises: TypeError, ValueError.
-        """
-        smooth = arguments.tensor("smoothness", smoothness, shape=tuple(self.slopes.shape), kind="float")
+        """Lemma 4.5's bound on ``trained`` - ``before``, constants those of the round and client. [T, K] to [T, K]"""
+        smooth = smoothness
         each = zip(self.slopes.flatten(), smooth.flatten().tolist(), self.variance.flatten().tolist(), strict=True)
         bounds = [lemma_4_5(s, self.lr, self.steps, Constants(one, variance)) for s, one, variance in each]
         return torch.stack(bounds).view_as(self.slopes)
 
     def theorem(self, smoothness: Tensor) -> Tensor:
-        """Theorem 4.7's (repaired) bound on ``swapped`` - ``before``: :meth:`lemma` + mu ``paper_bound``. [T, K]
-
-        Raises: TypeError, ValueError.
-        """
+        """Theorem 4.7's (repaired) bound on ``swapped`` - ``before``: :meth:`lemma` + mu ``paper_bound``. [T, K]"""
         return self.lemma(smoothness) + self.mu * self.paper_bound()
 
 
@@ -187,12 +176,10 @@ def run(
 ) -> Run:
     """Hetero-SSFL with everybody in each round and plain SGD on ``batch`` samples (0: all); weights over their sum.
 
-    Raises: TypeError, ValueError. Source: Hetero-SSFL, Algorithm 1.
+    Source: Hetero-SSFL, Algorithm 1.
     """
-    samples = _problem(problem).clients[0].views.shape[1]
-    rounds, steps = arguments.integer("rounds", rounds, 1), arguments.integer("steps", steps, 1)
-    lr, mu = arguments.real("lr", lr, above=0.0), arguments.real("mu", mu, 0.0)
-    batch = arguments.integer("batch", batch, 0, samples) or samples
+    samples = problem.clients[0].views.shape[1]
+    batch = batch or samples
     everyone, thetas, targets = range(len(problem.clients)), list(problem.starts), list(problem.starts)
     a = [problem.representation(k, thetas[k]) for k in everyone]
     mean = mean_gram(a, weights)  # refuses wrong weights
@@ -234,11 +221,9 @@ def run(
 def smoothness(problem: Problem, run: Run, iterations: int = 20) -> Tensor:
     """L1, measured: the largest |curvature| of each client's loss at the E + 1 weights that a round passes. [T, K]
 
-    From below, as these are points and power iteration stops. Raises: TypeError, ValueError.
+    From below, as these are points and power iteration stops.
     """
-    if not isinstance(run, Run):
-        raise arguments.wrong(TypeError, "run", run, "a Run (run makes one)")
-    clients, states = range(len(_problem(problem).clients)), run.states[:-1]
+    clients, states = range(len(problem.clients)), run.states[:-1]
 
     def curvature(k: int) -> Tensor:
         def loss(theta: Tensor, target: Tensor, mean: Tensor) -> Tensor:
@@ -255,11 +240,9 @@ def smoothness(problem: Problem, run: Run, iterations: int = 20) -> Tensor:
 def constants_table(run: Run, smoothness: Tensor) -> str:
     """The theorem's constants as text: the largest in the first, the second and the last round, and in the whole run.
 
-    Shapes: ``smoothness`` [T, K], what :func:`smoothness` returns. Raises: TypeError, ValueError.
+    Shapes: ``smoothness`` [T, K], what :func:`smoothness` returns.
     """
-    if not isinstance(run, Run):
-        raise arguments.wrong(TypeError, "run", run, "a Run (run makes one)")
-    smooth = arguments.tensor("smoothness", smoothness, shape=tuple(run.slopes.shape), kind="float")
+    smooth = smoothness
     rounds = sorted({0, min(1, len(smooth) - 1), len(smooth) - 1})
     values = {
         "R, longest representation": run.norm,
@@ -271,7 +254,7 @@ def constants_table(run: Run, smoothness: Tensor) -> str:
     rows += [[name, *(f"{float(x):.3g}" for x in (*v[rounds], v.max()))] for name, v in values.items()]
     known = run.constants(float(smooth.max()))
     edge = f"2 / L1 = {2 / known.smoothness:.2g}; step size {run.lr:g}"
-    return f"{columns(rows)}\nL = {run.images} images: G = L2 P R^3 L^2 = {known.drift:.3g}; {edge}"
+    return f"{text_table(rows)}\nL = {run.images} images: G = L2 P R^3 L^2 = {known.drift:.3g}; {edge}"
 
 
 class _Trained(NamedTuple):
@@ -302,9 +285,3 @@ def _train(problem: Problem, k: int, state: State, mu: float, lr: float, steps: 
         length, slopes = length + lr * step.norm(), slopes + exact.square().sum()
         steepest.append(step.norm())
     return _Trained(torch.stack(path), start, length, slopes, torch.stack(steepest).max(), torch.stack(variance).max())
-
-
-def _problem(problem: Problem) -> Problem:
-    if not isinstance(problem, Problem):
-        raise arguments.wrong(TypeError, "problem", problem, "a Problem (digits_problem makes one)")
-    return problem

@@ -15,7 +15,6 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.experiment import plan
 from fedbook.lab.chapter02_clouds import draw_grams
 from fedbook.lab.chapter02_collapse import NOISE, SIGNAL, VARIANTS, matrix_course, mode_course, rest_points
@@ -62,10 +61,8 @@ class Disagreement(NamedTuple):
 def trained_alone(rounds: int = 3, seed: int = 0, lr: float = 0.3) -> Disagreement:
     """Three of the five clients of the quick profile on digits, each alone and with mu = 0.5; the same start.
 
-    About two seconds a round. Raises: TypeError, ValueError.
+    About two seconds a round.
     """
-    rounds, lr = arguments.integer("rounds", rounds, 1), arguments.real("lr", lr, above=0.0)
-    seed = arguments.integer("seed", seed, 0)
     plans = {way: plan(PAPER, method, "digits", changes={"rounds": rounds, "lr": lr}, seeds=[seed], device="cpu")
              for way, method in TRAINED.items()}  # fmt: skip
     problem = aligned_problem("digits", own_settings(AlignedSettings, plans["alone"].settings()), [seed])
@@ -91,10 +88,8 @@ def _shown(problem: AlignedProblem, run: Any, word: str, rows: Tensor) -> Tensor
 def draw_disagreement(axes: Any, found: Disagreement) -> str:
     """Kernels of three clients on the same images, a row for each way of training; titles say CKA with the next one.
 
-    Shapes: ``axes`` [2, 3]. Raises: TypeError, ValueError.
+    Shapes: ``axes`` [2, 3].
     """
-    if not isinstance(found, Disagreement):
-        raise arguments.wrong(TypeError, "found", found, "what trained_alone returned")
     spots, grams, parts = panels(axes, len(found.found) * SHOWN), {}, []
     for way, representations in found.found.items():
         pairs = found.pairs(way)
@@ -119,7 +114,7 @@ def draw_disagreement(axes: Any, found: Disagreement) -> str:
 def draw_stretch(axes: Any) -> str:
     """CKA against a stretch of one direction (D4); and against an offset on all entries, centred or as printed.
 
-    Shapes: ``axes`` two of them. Raises: ValueError. Source: Hetero-SSFL, section 3.2 and eq. (1).
+    Shapes: ``axes`` two of them. Source: Hetero-SSFL, section 3.2 and eq. (1).
     """
     left, right = panels(axes, 2)
     fine, some = (torch.logspace(-1, 1, n, dtype=torch.float64).tolist() for n in (61, 13))
@@ -150,7 +145,7 @@ def draw_stretch(axes: Any) -> str:
 def draw_signs(axes: Any, steps: int = 50, ranks: Sequence[int] = (1, 2, 3, 4, 6)) -> str:
     """CKA by step down 1 - CKA and down + CKA (D10); the ceiling by width: formula, top part, reached (D9).
 
-    Shapes: ``axes`` two of them. Raises: TypeError, ValueError. Source: Hetero-SSFL, eq. (2).
+    Shapes: ``axes`` two of them. Source: Hetero-SSFL, eq. (2).
     """
     left, right = panels(axes, 2)
     found, tops = signs(steps), ceilings(ranks)
@@ -181,7 +176,7 @@ def draw_signs(axes: Any, steps: int = 50, ranks: Sequence[int] = (1, 2, 3, 4, 6
 def draw_shares(axes: Any) -> str:
     """A client's share of the reference by its norm (D8); its CKA with and without itself; CKA with the mean by J.
 
-    Shapes: ``axes`` three of them. Raises: ValueError.
+    Shapes: ``axes`` three of them.
     """
     first, second, third = panels(axes, 3)
     norms = [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0]
@@ -225,10 +220,10 @@ def draw_shares(axes: Any) -> str:
 def draw_bias(axes: Any, draws: int = 20) -> str:
     """CKA of unrelated Gaussian representations against d / n (D11); CKA of minibatches against that of all rows.
 
-    Vertical bars: two standard errors. Shapes: ``axes`` two of them. Raises: TypeError, ValueError.
+    Vertical bars: two standard errors. Shapes: ``axes`` two of them.
     """
     left, right = panels(axes, 2)
-    draws, ratios = arguments.integer("draws", draws, 2), (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0)
+    ratios = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0)
     fine = torch.logspace(math.log10(ratios[0]), math.log10(ratios[-1]), 41, dtype=torch.float64)
     left.plot(fine, fine / (1 + fine), label="$d/(n+d)$", **FORMULA)
     off, far, told = 0.0, 0.0, []
@@ -270,7 +265,7 @@ def draw_collapse(axes: Any, decay: float = 0.1, time: float = 60.0) -> str:
     """The linear model's directions over time: from full matrices (points), each alone (lines), both their roots.
 
     Panels: predictor and stop-gradient, no predictor, no stop-gradient; the target is the online network.
-    Shapes: ``axes`` three of them. Raises: TypeError, ValueError.
+    Shapes: ``axes`` three of them.
     """
     spots, off, parts, steps = panels(axes, len(VARIANTS)), 0.0, [], 400
     for ax, variant in zip(spots, VARIANTS, strict=True):
@@ -314,9 +309,9 @@ def draw_collapse(axes: Any, decay: float = 0.1, time: float = 60.0) -> str:
 def draw_descent(ax: Axes, run: Run, smoothness: Tensor) -> str:
     """What a round's local steps do to each client's loss (filled), and Lemma 4.5's bound on that (open).
 
-    Shapes: ``smoothness`` [T, K], from chapter02_drift. Raises: TypeError, ValueError. Source: Hetero-SSFL, Lemma 4.5.
+    Shapes: ``smoothness`` [T, K], from chapter02_drift. Source: Hetero-SSFL, Lemma 4.5.
     """
-    (ax,), run = panels(ax, 1), _run(run)
+    (ax,) = panels(ax, 1)
     change, bound, whole = run.trained - run.before, run.lemma(smoothness), run.theorem(smoothness)
     x = torch.arange(1, len(change) + 1)
     for values, words, own in (
@@ -357,9 +352,9 @@ def draw_drift(axes: Any, run: Run) -> str:
 
     The trace bound and the paper are about the trace that the paper's proof puts for CKA; constants of the whole run.
     Right, a round: trained (open), then the new mean kernel (filled), then, straight up or down, the target's renewal.
-    Shapes: ``axes`` two of them. Raises: TypeError, ValueError. Source: Hetero-SSFL, Lemma 4.6.
+    Shapes: ``axes`` two of them. Source: Hetero-SSFL, Lemma 4.6.
     """
-    (left, right), run = panels(axes, 2), _run(run)
+    (left, right) = panels(axes, 2)
     jumps, x = (run.swapped - run.trained).abs(), torch.arange(1, len(run.swapped) + 1)
     printed, repaired = (run.mu * run.paper_bound(printed=word) for word in (True, False))
     for value, line, words in ((repaired, "-", "paper, $E$ times"), (printed, "--", "paper, as printed")):
@@ -395,12 +390,6 @@ def draw_drift(axes: Any, run: Run) -> str:
         f"{run.mu * float(run.trace_bound.max()):.3g}, the paper's {printed:.3g} as printed, {repaired:.3g} with "
         f"E = {run.steps}."
     )
-
-
-def _run(run: Run) -> Run:
-    if not isinstance(run, Run):
-        raise arguments.wrong(TypeError, "run", run, "a run of chapter02_drift")
-    return run
 
 
 def _span(values: Tensor) -> str:

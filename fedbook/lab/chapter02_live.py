@@ -12,9 +12,10 @@ from fedbook import arguments
 from fedbook.experiment import execute, plan
 from fedbook.federation.loop import Rounds
 from fedbook.lab import live
-from fedbook.lab.chapter02_stored import NAMED, OURS, Table, cells_of, has
+from fedbook.lab.chapter02_stored import NAMED, OURS, cells_of
 from fedbook.lab.panels import several
-from fedbook.lab.stored_tables import columns
+from fedbook.lab.results import Table, text_table
+from fedbook.lab.stored_cells import has
 from fedbook.papers.hetero_ssfl import PAPER
 
 LR = 0.3  # unless a table tuned it
@@ -44,7 +45,7 @@ def outcome_table(
         rows.append(
             [label, *(_seed_by_seed(last[m], m.removeprefix("random_")) if m in last else "-" for m in metrics)]
         )
-    return columns(rows)
+    return text_table(rows)
 
 
 def _seed_by_seed(values: Sequence[float], metric: str) -> str:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
-from fedbook import arguments
 from fedbook.lab.chapter02_theory import Sides
 from fedbook.learning.online import byol_loss, simsiam_loss
 from fedbook.papers.hetero_ssfl.cka import linear_cka
@@ -22,17 +21,14 @@ from fedbook.randomness import normal, stream
 
 
 def two_forms(seed: int = 0) -> Sides:
-    """Row by row |p/|p| - z/|z||^2, and the package's loss of the row, 2 - 2 cos. [B]
-
-    Raises: TypeError, ValueError.
-    """
+    """Row by row |p/|p| - z/|z||^2, and the package's loss of the row, 2 - 2 cos. [B]"""
     p, z = _batch(seed)
     units = p / p.norm(dim=1, keepdim=True) - z / z.norm(dim=1, keepdim=True)
     return Sides(units.square().sum(1), torch.stack([byol_loss(p[b : b + 1], z[b : b + 1]) for b in range(len(p))]))
 
 
 def loss_gradient(seed: int = 0) -> Sides:
-    """Autograd in p [B, H], and -2 / (B |p|) (z/|z| - cos p/|p|). Raises: TypeError, ValueError."""
+    """Autograd in p [B, H], and -2 / (B |p|) (z/|z| - cos p/|p|)."""
     p, z = _batch(seed)
     length = p.norm(dim=1, keepdim=True)
     p_unit, z_unit = p / length, z / z.norm(dim=1, keepdim=True)
@@ -41,20 +37,20 @@ def loss_gradient(seed: int = 0) -> Sides:
 
 
 def radial_part(seed: int = 0) -> Sides:
-    """<gradient, p> of every row by autograd, and 0 [B]: only directions count. Raises: TypeError, ValueError."""
+    """<gradient, p> of every row by autograd, and 0 [B]: only directions count."""
     p, z = _batch(seed)
     radial = (grad(lambda q: byol_loss(q, z))(p) * p).sum(1)
     return Sides(radial, torch.zeros_like(radial))
 
 
 def target_gradient(seed: int = 0) -> Sides:
-    """The gradient that reaches the target z [B, H], and 0. Raises: TypeError, ValueError."""
+    """The gradient that reaches the target z [B, H], and 0."""
     p, z = _batch(seed)
     return Sides(grad(lambda t: byol_loss(p, t))(z), torch.zeros_like(z))
 
 
 def simsiam_form(seed: int = 0) -> Sides:
-    """BYOL's loss, and 2 + 2 times SimSiam's. Raises: TypeError, ValueError."""
+    """BYOL's loss, and 2 + 2 times SimSiam's."""
     p, z = _batch(seed)
     return Sides(byol_loss(p, z), 2 + 2 * simsiam_loss(p, z))
 
@@ -62,9 +58,9 @@ def simsiam_form(seed: int = 0) -> Sides:
 def moving_average(decay: float = 0.9, steps: int = 20, seed: int = 0) -> Sides:
     """The target after ``steps`` updates one by one, and m^T W_0 + (1 - m) sum_s m^(T - s) W_s, m = ``decay``. [4]
 
-    m = 1 keeps the first target, m = 0 copies the last online weights. Raises: TypeError, ValueError.
+    m = 1 keeps the first target, m = 0 copies the last online weights.
     """
-    m, steps = arguments.real("decay", decay, 0.0, 1.0), arguments.integer("steps", steps, 1)
+    m = decay
     rng = stream(seed, "moving average")
     start, online = normal((4,), rng), normal((steps, 4), rng)
     target = start
@@ -91,10 +87,7 @@ class Constant(NamedTuple):
 
 
 def constant_output(seed: int = 0) -> Constant:
-    """A network whose first layer is 0 gives every image one output: least loss, largest distance, and no gradient.
-
-    Raises: TypeError, ValueError.
-    """
+    """A network whose first layer is 0 gives every image one output: least loss, largest distance, and no gradient."""
     rng = stream(seed, "constant output")
     images, others = normal((2, 12, 7), rng), normal((12, 4), rng)
     theta = {"w": torch.zeros(7, 8, dtype=torch.float64), "b": normal((8,), rng), "out": normal((8, 5), rng)}
@@ -117,11 +110,8 @@ class Near(NamedTuple):
 def near_constant(scales: Sequence[float] = (1.0, 1e-2, 1e-4, 0.0), seed: int = 0) -> Near:
     """How CKA sees representations that are constant up to a part of size s: the same for every s > 0, and 0 at s = 0.
 
-    The gradient grows as 1 / s, and is 0 at s = 0. Raises: TypeError, ValueError.
+    The gradient grows as 1 / s, and is 0 at s = 0.
     """
-    if not isinstance(scales, list | tuple) or not scales:
-        raise arguments.wrong(TypeError, "scales", scales, "a list of numbers")
-    scales = [arguments.real("scales", s, 0.0) for s in scales]
     rng = stream(seed, "near constant")
     constant, varied, others = normal((4,), rng), normal((20, 4), rng), normal((20, 6), rng)
     found = [constant + s * varied for s in scales]

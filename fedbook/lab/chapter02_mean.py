@@ -13,7 +13,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.lab.chapter02_theory import (
     IMAGES,
     Sides,
@@ -21,15 +20,11 @@ from fedbook.lab.chapter02_theory import (
     columns,
     orthogonal,
     representations,
-    several,
     weights_of,
     written_out,
 )
 from fedbook.papers.hetero_ssfl import cka
 from fedbook.randomness import normal, stream
-
-AVERAGES = ("mirror", "order", "rotation")
-
 
 # --- what cannot be averaged, and what can
 
@@ -71,9 +66,8 @@ def averaged(kind: str, clients: int = 2, seed: int = 0) -> Averaged:
     """Clients with A Q_j: one kernel, many representations. The mean kernel is right, the mean representation not.
 
     Q_j is "mirror": I and -I in turn (an even number of clients: their mean is 0); "order": the columns in any order;
-    "rotation": any orthogonal matrix. Raises: TypeError, ValueError. Source: Hetero-SSFL, section 3.2 against eq. (2).
+    "rotation": any orthogonal matrix. Source: Hetero-SSFL, section 3.2 against eq. (2).
     """
-    kind, clients = arguments.one_of("kind", kind, AVERAGES), arguments.integer("clients", clients, 2)
     rng, eye = stream(seed, "averaged"), torch.eye(8, dtype=torch.float64)
     a = normal((IMAGES, 8), rng)
     draw = {
@@ -183,12 +177,9 @@ def shares_in_mean(grams: Sequence[Tensor], weights: Tensor) -> Tensor:
 
 
 def mixture(scale: float = 1.0, seed: int = 0) -> Sides:
-    """CKA(K_i, Kbar) of every client, and sum_j alpha_j CKA(K_i, K_j). Equal; [J]. The weights are ``scale`` w.
-
-    Raises: TypeError, ValueError.
-    """
+    """CKA(K_i, Kbar) of every client, and sum_j alpha_j CKA(K_i, K_j). Equal; [J]. The weights are ``scale`` w."""
     a = representations(seed=seed)
-    w = arguments.real("scale", scale, above=0.0) * weights_of(len(a))
+    w = scale * weights_of(len(a))
     grams = [x @ x.T for x in a]
     mean = sum(weight * k for weight, k in zip(w, grams, strict=True))
     pairs = torch.stack([torch.stack([cka.linear_cka(x, y) for y in a]) for x in a])  # [J, J]
@@ -205,13 +196,13 @@ class Dominance(NamedTuple):
 def dominance(norms: Sequence[float], normalise: bool = False, seed: int = 0) -> Dominance:
     """Equal weights, but client 0 multiplies its representation: by ten, and its kernel counts a hundredfold.
 
-    ``normalise``: centred kernels of norm 1 are averaged, and it gains nothing. Raises: TypeError, ValueError.
+    ``normalise``: centred kernels of norm 1 are averaged, and it gains nothing.
     """
-    normalise, found = arguments.flag("normalise", normalise), []
+    found = []
     first, *others = [x - x.mean(0) for x in representations(seed=seed)]
     first, *others = [x / (x.T @ x).norm().sqrt() for x in (first, *others)]  # kernels of norm 1
     w = torch.ones(1 + len(others), dtype=torch.float64) / (1 + len(others))
-    for norm in several("norms", norms, above=0.0):
+    for norm in norms:
         a = [norm * first, *others]
         mean = cka.mean_gram(a, w, normalise=normalise)
         grams = [x @ x.T / ((x.T @ x).norm() if normalise else 1) for x in a]
@@ -232,11 +223,11 @@ class SelfShare(NamedTuple):
 
 
 def self_inclusion(norms: Sequence[float], seed: int = 0) -> SelfShare:
-    """How much of client 0's agreement with the reference is agreement with itself. Raises: TypeError, ValueError."""
+    """How much of client 0's agreement with the reference is agreement with itself."""
     a, found = representations(seed=seed), []
     w = torch.ones(len(a), dtype=torch.float64) / len(a)
     rest = cka.mean_gram(a[1:], w[1:] / w[1:].sum())
-    for norm in several("norms", norms, above=0.0):
+    for norm in norms:
         grown = [norm * a[0], *a[1:]]
         own = cka.gram(grown[0])
         found.append(
@@ -248,10 +239,8 @@ def self_inclusion(norms: Sequence[float], seed: int = 0) -> SelfShare:
 def agreement(clients: int, pairwise: float) -> Sides:
     """CKA(K_i, Kbar) where every pair has the same CKA r, and sqrt((1 + (J - 1) r) / J). Equal.
 
-    So five clients that share nothing still agree to 0.45 with their mean. Raises: TypeError, ValueError.
+    So five clients that share nothing still agree to 0.45 with their mean.
     """
-    clients = arguments.integer("clients", clients, 1, IMAGES - 2)
-    pairwise = arguments.real("pairwise", pairwise, 0.0, 1.0)
     u = columns(clients + 1)
     shared, own = pairwise**0.25 * u[:, :1], (1 - pairwise) ** 0.25  # kernel sqrt(r) cc^T + sqrt(1 - r) uu^T
     a = [torch.cat([shared, own * u[:, j : j + 1]], 1) for j in range(1, clients + 1)]

@@ -13,12 +13,13 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.experiment import plan
 from fedbook.intervals import Interval, mean_interval, paired_difference
-from fedbook.lab.chapter02_stored import NAMED, OURS, PERSONAL, Cell, Table, cells_of, has
+from fedbook.lab.chapter02_paper import architecture_table
+from fedbook.lab.chapter02_stored import NAMED, OURS, PERSONAL, cells_of, headed
 from fedbook.lab.panels import panels
-from fedbook.lab.stored_cells import chosen, halves, scores_of, setting, signed
+from fedbook.lab.results import Cell, Table, cells, scores, setting
+from fedbook.lab.stored_cells import differences_text, halves, has, signed
 from fedbook.lab.style import CONNECTOR, STRONG_REFERENCE, series
 from fedbook.papers.hetero_ssfl import PAPER
 
@@ -41,19 +42,15 @@ def variants(*tables: Table, metric: str = "probe_few") -> dict[str, Interval]:
 
     The first cell of Hetero-SSFL without a change is the default; other methods are variants too (controls). Step
     sizes are not compared: they are what each table took. Variants of which a run diverged are left out.
-    Raises: TypeError, ValueError (no default, or nothing beside it).
     """
     base, others = None, {}
-    for table, cell in chosen(tables):
+    for table, cell in cells(*tables):
         words = _changes(table, cell)
         if cell["method"] == OWN and not words:
             base = base or cell
         elif (cell["method"] == OWN and words) or cell["method"] in PERSONAL:
             name = words if cell["method"] == OWN else ", ".join(filter(None, (NAMED[cell["method"]], words)))
             others.setdefault(name, cell)
-    if base is None or not others:
-        lacking = "Hetero-SSFL at its defaults" if base is None else "a variant of Hetero-SSFL"
-        raise arguments.wrong(ValueError, "table", [table["problem"] for table in tables], f"tables with {lacking}")
     own, found = _by_seed(base, metric), {}
     for name, cell in others.items():
         values = _by_seed(cell, metric)
@@ -64,13 +61,16 @@ def variants(*tables: Table, metric: str = "probe_few") -> dict[str, Interval]:
     return found
 
 
-def draw_variants(axes: Any, *tables: Table, metrics: Sequence[str] = ("probe_few", "alignment_test")) -> str:
-    """Each variant's paired difference to the defaults, with its interval. Shapes: ``axes`` one for each metric.
+def variants_table(*tables: Table, metrics: Sequence[str]) -> str:
+    """Every variant minus Hetero-SSFL at its defaults as text; "*" where 0 is not in the interval."""
+    found = {m: {k.replace("$", ""): v for k, v in variants(*tables, metric=m).items()} for m in metrics}
+    return differences_text(OURS, found, "minus the default")
 
-    Raises: TypeError, ValueError.
-    """
-    spots, told = panels(axes, len(metrics)), []
-    for ax, metric in zip(spots, metrics, strict=True):
+
+def draw_variants(axes: Any, *tables: Table) -> str:
+    """Each variant's paired difference to the defaults, with its interval. Shapes: ``axes`` two of them."""
+    spots, told = panels(axes, 2), []
+    for ax, metric in zip(spots, ("probe_few", "alignment_test"), strict=True):
         found = variants(*tables, metric=metric)
         rows = {name: (one, series(i)) for i, (name, one) in enumerate(found.items())}
         OURS.draw_intervals(ax, rows, metric, "minus the default")
@@ -93,7 +93,7 @@ def _changes(table: Table, cell: Cell) -> str:
 
 
 def _by_seed(cell: Cell, metric: str) -> dict[int, float]:
-    return {run["seed"]: v for run, v in zip(cell["runs"], scores_of(cell, metric).tolist(), strict=True)}
+    return {run["seed"]: v for run, v in zip(cell["runs"], scores(cell, metric).tolist(), strict=True)}
 
 
 # --- pairs
@@ -128,47 +128,39 @@ def _told(rows: Mapping[str, Sequence[Interval | None]], metric: str) -> str:
 
 
 def by_architecture(cell: Cell, metric: str = "probe_few") -> dict[str, Tensor]:
-    """Architecture -> the metric of its clients by seed [S]. Raises: ValueError (the runs have no such metric)."""
+    """Architecture -> the metric of its clients by seed [S]."""
     name = f"{metric}_by_architecture"
-    if not all(name in run["metrics"] for run in cell["runs"]):
-        raise arguments.wrong(ValueError, "metric", metric, "probe or probe_few of models judged by architecture")
     words = list(cell["runs"][0]["metrics"][name])
     found = [[run["metrics"][name][word] for run in cell["runs"]] for word in words]
     values = [[math.nan if v is None else v for v in row] for row in found]
     return {word: torch.tensor(row, dtype=torch.float64) for word, row in zip(words, values, strict=True)}
 
 
-def mixtures(*tables: Table, metric: str = "probe_few", **fixed: Any) -> dict[tuple[str, str], dict[str, Tensor]]:
+def mixtures(*tables: Table, metric: str = "probe_few") -> dict[tuple[str, str], dict[str, Tensor]]:
     """(architectures of all clients, one of them) -> method -> the metric of its clients by seed [S].
 
     "untrained" stands for the same encoders as drawn, where the runs say so.
-
-    Raises: TypeError, ValueError (two cells for one entry).
     """
     found: dict[tuple[str, str], dict[str, Tensor]] = {}
-    for table, cell in chosen(tables, **fixed):
+    for table, cell in cells(*tables):
         if cell["method"] not in ("local-ssl", OWN):
             continue
         whole = setting(table, cell, "architectures")
         for word, values in by_architecture(cell, metric).items():
             entry = found.setdefault((whole, word), {})
-            if cell["method"] in entry:
-                raise arguments.wrong(ValueError, "fixed", fixed, f"settings with one cell of {whole}")
             entry[cell["method"]] = values
         if f"random_{metric}_by_architecture" in cell["runs"][0]["metrics"]:
             for word, values in by_architecture(cell, f"random_{metric}").items():
                 found[whole, word]["untrained"] = values
-    if not found:
-        raise arguments.wrong(ValueError, "table", tables[0]["problem"], "local SSL or Hetero-SSFL")
     return dict(sorted(found.items(), key=lambda item: (item[0][0].count(","), item[0][0])))
 
 
-def draw_mixture(ax: Axes, *tables: Table, metric: str = "probe_few", **fixed: Any) -> str:
+def draw_mixture(ax: Axes, *tables: Table) -> str:
     """Table 4's layout: every architecture's clients alone and with Hetero-SSFL, by who else there is.
 
-    Crosses: the same encoders untrained, where the runs say so. Raises: TypeError, ValueError.
+    Crosses: the same encoders untrained, where the runs say so.
     """
-    found = {company(*pair): own for pair, own in mixtures(*tables, metric=metric, **fixed).items()}
+    metric, found = "probe_few", {company(*pair): own for pair, own in mixtures(*tables).items()}
     rows = {
         name: [
             mean_interval(OURS.shown(own[m], metric)) if m in own and bool(own[m].isfinite().all()) else None
@@ -195,18 +187,25 @@ def company(whole: str, word: str) -> str:
     return f"{word} with {', '.join(others)}" if others else f"{word} alone"
 
 
+def mixture_table(*tables: Table, architectures: str) -> str:
+    """Table 4 beside ours, for clients of ``architectures``."""
+    own = {word: values for (whole, word), values in mixtures(*tables).items() if whole == architectures}
+    columns = [
+        {word: float(values[method].mean()) for word, values in own.items() if method in values}
+        for method in ("local-ssl", OWN, "untrained")
+    ]
+    return headed(architecture_table(*columns))
+
+
 # --- heads, and whose classes
 
 
-def draw_heads(axes: Any, *tables: Table, metrics: Sequence[str] = ("rank", "probe_few"), **fixed: Any) -> str:
-    """Collapse: metrics with and without batch normalisation in the heads. Shapes: ``axes`` one for each metric.
-
-    Raises: TypeError, ValueError.
-    """
-    spots, told = panels(axes, len(metrics)), []
-    sides = [cells_of(*tables, projector=word, **fixed) for word in HEADS]
+def draw_heads(axes: Any, *tables: Table) -> str:
+    """Collapse: rank and accuracy with and without batch normalisation in the heads. Shapes: ``axes`` two of them."""
+    spots, told = panels(axes, 2), []
+    sides = [cells_of(*tables, projector=word) for word in HEADS]
     both = list(dict.fromkeys(m for side in sides for m in side))
-    for ax, metric in zip(spots, metrics, strict=True):
+    for ax, metric in zip(spots, ("rank", "probe_few"), strict=True):
         rows = {
             NAMED[m]: [OURS.interval(s[m], metric) if m in s and has(s[m], metric) else None for s in sides]
             for m in both
@@ -219,14 +218,9 @@ def draw_heads(axes: Any, *tables: Table, metrics: Sequence[str] = ("rank", "pro
     return f"Without to with batch normalisation in the heads, {'. '.join(told)}."
 
 
-def draw_own_classes(ax: Axes, *tables: Table, **fixed: Any) -> str:
-    """The probe of all classes and that of a client's own classes, mean over clients, of every method that has both.
-
-    Raises: TypeError, ValueError (no such method).
-    """
-    cells = {m: c for m, c in cells_of(*tables, **fixed).items() if has(c, "own_classes")}
-    if not cells:
-        raise arguments.wrong(ValueError, "table", tables[0]["problem"], "a method judged on the clients' own classes")
+def draw_own_classes(ax: Axes, *tables: Table) -> str:
+    """The probe of all classes and that of a client's own classes, mean over clients, of every method that has both."""
+    cells = {m: c for m, c in cells_of(*tables).items() if has(c, "own_classes")}
     rows = {NAMED[m]: [OURS.interval(c, name) for name in ("probe", "own_classes")] for m, c in cells.items()}
     draw_two(ax, rows, ("all classes", "the client's own"), "probe")
     ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, ncols=2)

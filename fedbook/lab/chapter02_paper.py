@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
-from fedbook import arguments
-from fedbook.lab.chapter01_paper import Value, ranks
+from fedbook.lab.chapter01_paper import Value, ranks, value_text
+from fedbook.lab.results import text_table
 
 NAMES = {
     "fedbyol": "FedBYOL",
@@ -65,45 +65,38 @@ TABLE_4 = {"resnet18": (71.9, 85.4), "resnet34": (77.8, 93.7)}
 
 
 def weight_bytes(parameters: int, entry: int = 4) -> int:
-    """Bytes of a model of ``parameters`` numbers of ``entry`` bytes. Raises: TypeError, ValueError."""
-    return arguments.integer("parameters", parameters, 1) * arguments.integer("entry", entry, 1)
+    """Bytes of a model of ``parameters`` numbers of ``entry`` bytes."""
+    return parameters * entry
 
 
 def representation_bytes(images: int, width: int, entry: int = 4) -> int:
-    """Bytes of one client's A [images, width]. Raises: TypeError, ValueError."""
-    return arguments.integer("images", images, 1) * weight_bytes(arguments.integer("width", width, 1), entry)
+    """Bytes of one client's A [images, width]."""
+    return images * weight_bytes(width, entry)
 
 
 def gram_bytes(images: int, entry: int = 4, triangle: bool = False) -> int:
-    """Bytes of a kernel [images, images]; ``triangle``: of its diagonal and above. Raises: TypeError, ValueError."""
-    images, entry = arguments.integer("images", images, 1), arguments.integer("entry", entry, 1)
-    return entry * (images * (images + 1) // 2 if arguments.flag("triangle", triangle) else images**2)
+    """Bytes of a kernel [images, images]; ``triangle``: of its diagonal and above."""
+    return entry * (images * (images + 1) // 2 if triangle else images**2)
 
 
 def alignment_set_bytes(images: int, shape: Sequence[int], entry: int = 1) -> int:
-    """Bytes of the images themselves; ``shape`` of one image, [C, H, W]. Raises: TypeError, ValueError."""
-    if not isinstance(shape, (tuple, list)) or not shape:
-        raise arguments.wrong(TypeError, "shape", shape, "the whole numbers C, H, W of an image")
-    pixels = prod(arguments.integer("shape", n, 1) for n in shape)
+    """Bytes of the images themselves; ``shape`` of one image, [C, H, W]."""
+    pixels = prod(shape)
     return representation_bytes(images, pixels, entry)
 
 
-def byte_table(images: int = ALIGNMENT_IMAGES, widths: Sequence[int] = (128, 512, 2048), shape=(3, 32, 32)) -> str:
-    """What one client's message takes in MB (10^6 bytes), by what is sent, in single precision, as text.
-
-    Raises: TypeError, ValueError.
-    """
-    if not isinstance(widths, (tuple, list)):
-        raise arguments.wrong(TypeError, "widths", widths, "a sequence of whole numbers")
-    rows = [(f"representations, {images} x {d}", representation_bytes(images, d)) for d in widths]
+def byte_table() -> str:
+    """What one client's message takes in MB (10^6 bytes), by what is sent, in single precision, as text."""
+    images = ALIGNMENT_IMAGES
+    rows = [(f"representations, {images} x {d}", representation_bytes(images, d)) for d in (128, 512, 2048)]
     rows += [
         (f"kernel, {images} x {images}", gram_bytes(images)),
         ("kernel, diagonal and above", gram_bytes(images, triangle=True)),
         *((f"weights, {name}", weight_bytes(count)) for name, count in WEIGHTS.items()),
-        ("alignment set, once, 8 bit", alignment_set_bytes(images, shape)),
-        (f"alignment set, {ROUNDS} rounds", ROUNDS * alignment_set_bytes(images, shape)),
+        ("alignment set, once, 8 bit", alignment_set_bytes(images, (3, 32, 32))),
+        (f"alignment set, {ROUNDS} rounds", ROUNDS * alignment_set_bytes(images, (3, 32, 32))),
     ]
-    return "\n".join(f"{name:32}{count / 1e6:10.1f} MB" for name, count in rows)
+    return text_table(([name, f"{count / 1e6:.1f} MB"] for name, count in rows), (32, 13))
 
 
 # --- gaps
@@ -142,29 +135,28 @@ def gaps() -> tuple[Gap, ...]:
 
 def gap_table() -> str:
     """:func:`gaps` as text; marked where the intervals overlap, and where the gap is at most one deviation."""
-    lines = [f"{'table':>5}  {'data':14}{'clients':>7}  {'best other':11}{'points':>7}{'deviation':>10}"]
+    rows = [["table", "  data", "clients", "  best other", "points", "deviation"]]
     for gap in gaps():
         mark = "  within" if gap.within else "  overlap" if gap.overlap else ""
-        lines.append(f"{gap.table:5}  {gap.data:14}{gap.clients:7}  {NAMES[gap.best]:11}{gap.points:7.2f}"
-                     f"{gap.deviation:10.2f}{mark}")  # fmt: skip
-    return "\n".join(lines)
+        rows.append([gap.table, f"  {gap.data}", gap.clients, f"  {NAMES[gap.best]}", f"{gap.points:.2f}",
+                     f"{gap.deviation:.2f}", mark])  # fmt: skip
+    return text_table(rows, (5, 16, 7, 13, 7, 10, 0), left="><><>><")
 
 
 # --- beside ours
 
 
-def beside_table(disjoint: Mapping[str, Value], iid: Mapping[str, Value], data: str = "CIFAR-10") -> str:
-    """Tables 1 and 2 beside ours, with ranks among the federated methods without labels, as text.
+def beside_table(disjoint: Mapping[str, Value], iid: Mapping[str, Value]) -> str:
+    """Tables 1 and 2 for CIFAR-10 beside ours, with ranks among the federated methods without labels, as text.
 
     ``disjoint``, ``iid``: ours, method -> (mean, deviation) of a share in [0, 1]; shown in per cent. Methods that the
-    paper does not have (controls) follow below, without rank. Raises: TypeError, ValueError.
+    paper does not have (controls) follow below, without rank.
     """
-    arguments.one_of("data", data, CLASSES)
     columns: dict[str, dict[str, Value]] = {
-        f"{data} disjoint": {name: row[data] for name, row in TABLE_1.items()},
-        f"{data} i.i.d.": {name: row[data] for name, row in TABLE_2.items() if data in row},
-        "ours, disjoint": _per_cent("disjoint", disjoint),
-        "ours, i.i.d.": _per_cent("iid", iid),
+        "CIFAR-10 disjoint": {name: row["CIFAR-10"] for name, row in TABLE_1.items()},
+        "CIFAR-10 i.i.d.": {name: row["CIFAR-10"] for name, row in TABLE_2.items()},
+        "ours, disjoint": _per_cent(disjoint),
+        "ours, i.i.d.": _per_cent(iid),
     }
     return _beside(columns, "per cent (rank)")
 
@@ -182,69 +174,43 @@ def published_table() -> str:
 def scale_table(ours: Mapping[str, Mapping[int, Value]]) -> str:
     """Table 3 beside ours, as text.
 
-    ``ours``: method -> number of clients -> (mean, deviation) of a share in [0, 1]. Raises: TypeError, ValueError.
+    ``ours``: method -> number of clients -> (mean, deviation) of a share in [0, 1].
     """
     columns: dict[str, dict[str, Value]] = {
         f"paper, {n} ({m})": {name: row[n] for name, row in TABLE_3.items()} for n, m in SCALES.items()
     }
-    measured = {name: _mapping("ours", row) for name, row in _mapping("ours", ours).items()}
-    for n in sorted({arguments.integer("ours", n, 1) for row in measured.values() for n in row}):
-        columns[f"ours, {n}"] = _per_cent("ours", {name: row[n] for name, row in measured.items() if n in row})
+    for n in sorted({n for row in ours.values() for n in row}):
+        columns[f"ours, {n}"] = _per_cent({name: row[n] for name, row in ours.items() if n in row})
     return _beside(columns, "per cent (rank)")
 
 
 def architecture_table(
-    alone: Mapping[str, float], together: Mapping[str, float], untrained: Mapping[str, float] | None = None
+    alone: Mapping[str, float], together: Mapping[str, float], untrained: Mapping[str, float]
 ) -> str:
     """Table 4 beside ours, as text: local SSL, Hetero-SSFL and the gain in points; untrained where it is known.
 
     ``alone``, ``together``, ``untrained``: ours, architecture -> mean share in [0, 1] of its clients.
-    Raises: TypeError, ValueError.
     """
-    first, second = (
-        {name: 100 * arguments.real(word, value, 0.0, 1.0) for name, value in _mapping(word, given).items()}
-        for word, given in (("alone", alone), ("together", together))
-    )
-    if set(first) != set(second):
-        raise arguments.wrong(ValueError, "together", together, f"the architectures of alone, {', '.join(first)}")
-    rows = {f"paper, {name}": pair for name, pair in TABLE_4.items()}
-    rows |= {f"ours, {name}": (value, second[name]) for name, value in first.items()}
-    lines = [f"{'per cent':24}{'local SSL':>12}{'Hetero-SSFL':>13}{'gain':>8}{'untrained':>12}"]
-    for name, (a, b) in rows.items():
-        drawn = _mapping("untrained", untrained or {}).get(name.removeprefix("ours, "))
-        last = "-" if drawn is None else f"{100 * arguments.real('untrained', drawn, 0.0, 1.0):.1f}"
-        lines.append(f"{name:24}{a:12.1f}{b:13.1f}{b - a:+8.1f}{last:>12}")
-    return "\n".join(lines)
+    lines = {f"paper, {name}": pair for name, pair in TABLE_4.items()}
+    lines |= {f"ours, {name}": (100 * value, 100 * together[name]) for name, value in alone.items()}
+    rows = [["per cent", "local SSL", "Hetero-SSFL", "gain", "untrained"]]
+    for name, (a, b) in lines.items():
+        drawn = untrained.get(name.removeprefix("ours, "))
+        rows.append([name, f"{a:.1f}", f"{b:.1f}", f"{b - a:+.1f}", "-" if drawn is None else f"{100 * drawn:.1f}"])
+    return text_table(rows, (24, 12, 13, 8, 12))
 
 
 def _beside(columns: Mapping[str, Mapping[str, Value]], corner: str, width: int = 22) -> str:
     """Columns of values with ranks; rows in the order of NAMES, then whatever else there is."""
     places = {h: ranks({n: v[0] for n, v in values.items() if n in FEDERATED}) for h, values in columns.items()}
-    present = {name for values in columns.values() for name in values}
-    rows = [name for name in NAMES if name in present]
-    rows += [name for name in dict.fromkeys(n for values in columns.values() for n in values) if name not in NAMES]
-    lines = [f"{corner:18}" + "".join(f"{head:>{width}}" for head in columns)]
-    for name in rows:
-        cells = []
-        for head, values in columns.items():
-            mean, deviation = values.get(name, (None, None))
-            place = f" ({places[head][name]})" if name in places[head] else "    "
-            cells.append("" if mean is None else f"{mean:.2f} ± {deviation:.2f}{place}")
-        lines.append((f"{NAMES.get(name, name):18}" + "".join(f"{cell:>{width}}" for cell in cells)).rstrip())
-    return "\n".join(lines)
+    present = dict.fromkeys(name for values in columns.values() for name in values)
+    rows = [[corner, *columns]]
+    for name in [*(n for n in NAMES if n in present), *(n for n in present if n not in NAMES)]:
+        entries = [value_text(values.get(name), places[head].get(name)) for head, values in columns.items()]
+        rows.append([NAMES.get(name, name), *entries])
+    return text_table(rows, (18, width))
 
 
-def _mapping(name: str, value: object) -> Mapping:
-    if not isinstance(value, Mapping) or not all(isinstance(key, (str, int)) for key in value):
-        raise arguments.wrong(TypeError, name, value, "a mapping from methods to values")
-    return value
-
-
-def _per_cent(name: str, given: object) -> dict[str, Value]:
-    """(mean, deviation) of shares by method, checked, in per cent."""
-    found = {}
-    for method, pair in _mapping(name, given).items():
-        if not isinstance(method, str) or not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise arguments.wrong(TypeError, name, pair, f"mean and deviation of {method}")
-        found[method] = (100 * arguments.real(name, pair[0], 0.0, 1.0), 100 * arguments.real(name, pair[1], 0.0))
-    return found
+def _per_cent(given: Mapping[str, Value]) -> dict[str, Value]:
+    """(mean, deviation) of shares by method, in per cent."""
+    return {method: (100 * mean, 100 * deviation) for method, (mean, deviation) in given.items()}

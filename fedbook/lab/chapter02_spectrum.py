@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
-from fedbook import arguments
 from fedbook.lab.chapter02_theory import Sides, centring, representations, weights_of, written_out
 from fedbook.papers.hetero_ssfl import cka
 from fedbook.randomness import normal, stream
 
 
 def reference(images: int = 24, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """A narrow client's A [L, 3], and the mean kernel [L, L] of two wider ones. Raises: TypeError, ValueError."""
+    """A narrow client's A [L, 3], and the mean kernel [L, L] of two wider ones."""
     first, *others = representations((3, 6, 9), images, seed)
     return first, cka.mean_gram(others, weights_of(2))
 
@@ -66,13 +65,11 @@ class Ceiling(NamedTuple):
 
 
 def ceilings(ranks: Sequence[int] = (1, 2, 3, 5), images: int = 24, seed: int = 0) -> Ceiling:
-    """How near to the reference a client of width d can come: not to CKA 1. Raises: TypeError, ValueError."""
+    """How near to the reference a client of width d can come: not to CKA 1."""
     _, mean = reference(images, seed)
-    if not isinstance(ranks, list | tuple | range) or not ranks:
-        raise arguments.wrong(TypeError, "ranks", ranks, "a list of ranks")
     values, vectors = torch.linalg.eigh(cka.centred_gram(mean))
     found = []
-    for rank in (arguments.integer("ranks", rank, 1, images - 1) for rank in ranks):
+    for rank in ranks:
         top = vectors[:, -rank:] * values[-rank:].clamp(min=0).sqrt()
         start = normal((images, rank), stream(seed, "ceiling"))
         found.append((cka.ceiling(mean, rank), written_out(top @ top.T, mean), _best(mean, start)))
@@ -119,9 +116,9 @@ class Structure(NamedTuple):
 
 
 def gradient_structure(centre: bool = True, seed: int = 0) -> Structure:
-    """What invariances say about autograd's gradient; without centring the shift is felt. Raises: TypeError."""
+    """What invariances say about autograd's gradient; without centring the shift is felt."""
     a, mean = reference(seed=seed)
-    slope = grad(partial(similarity, centre=arguments.flag("centre", centre)))
+    slope = grad(partial(similarity, centre=centre))
     g = slope(a, mean)
     moment, size = a.T @ g, g.norm() * a.norm()
     return Structure(
@@ -147,9 +144,8 @@ class Signs(NamedTuple):
 def signs(steps: int = 50, lr: float = 5.0, seed: int = 0) -> Signs:
     """Gradient steps on a free matrix A [L, 3] with the loss 1 - CKA, and with + CKA as eq. (2) prints it.
 
-    Raises: TypeError, ValueError. Source: Hetero-SSFL, eq. (2).
+    Source: Hetero-SSFL, eq. (2).
     """
-    steps, lr = arguments.integer("steps", steps, 1), arguments.real("lr", lr, above=0.0)
     start, mean = reference(seed=seed)
     paths, norms = [], []
     for sign in (1.0, -1.0):
@@ -180,11 +176,10 @@ def unrelated(rows: int, width: int, other: int | None = None, draws: int = 20, 
     """sqrt(d d' / ((n + d) (n + d'))), d / (n + d) for equal widths: wide clients agree before they learn.
 
     The formula is the ratio of the exact means: E|Atilde^T Btilde|^2 = (n - 1) d d' and
-    E|Atilde^T Atilde|^2 = (n - 1) d (n + d). Raises: TypeError, ValueError.
+    E|Atilde^T Atilde|^2 = (n - 1) d (n + d).
     """
-    rows, width = arguments.integer("rows", rows, 4), arguments.integer("width", width, 1)
-    other = width if other is None else arguments.integer("other", other, 1)
-    draws, rng = arguments.integer("draws", draws, 2), stream(seed, "unrelated")
+    other = width if other is None else other
+    rng = stream(seed, "unrelated")
     pairs = [(normal((rows, width), rng), normal((rows, other), rng)) for _ in range(draws)]
     biased = torch.stack([cka.linear_cka(a, b) for a, b in pairs])
     debiased = torch.stack([cka.linear_cka(a, b, unbiased=True) for a, b in pairs])
@@ -219,12 +214,7 @@ class Subsets(NamedTuple):
 
 
 def all_subsets(batch_size: int = 5, unbiased: bool = True, images: int = 9, seed: int = 0) -> Subsets:
-    """Enumerates the alignment batches: HSIC_1 is unbiased under minibatches, the plain HSIC is not.
-
-    Raises: TypeError, ValueError.
-    """
-    images = arguments.integer("images", images, 4, 14)
-    batch_size, unbiased = arguments.integer("batch_size", batch_size, 4, images), arguments.flag("unbiased", unbiased)
+    """Enumerates the alignment batches: HSIC_1 is unbiased under minibatches, the plain HSIC is not."""
     a, b = representations((3, 4), images, seed)
     chosen = torch.tensor(list(combinations(range(images), batch_size)))  # [number of subsets, B]
     found = cka.hsic(cka.gram(a[chosen]), cka.gram(b[chosen]), unbiased=unbiased)
@@ -247,13 +237,10 @@ class Minibatch(NamedTuple):
 def minibatches(
     batch_sizes: Sequence[int] = (8, 16, 32, 64, 128), images: int = 512, draws: int = 100, seed: int = 0
 ) -> Minibatch:
-    """CKA of random batches of the alignment set against CKA of the whole. Raises: TypeError, ValueError."""
-    if not isinstance(batch_sizes, list | tuple | range) or not batch_sizes:
-        raise arguments.wrong(TypeError, "batch_sizes", batch_sizes, "a list of batch sizes")
-    draws, images = arguments.integer("draws", draws, 2), arguments.integer("images", images, 4)
+    """CKA of random batches of the alignment set against CKA of the whole."""
     a, b = representations((16, 24), images, seed)
     found = []
-    for size in (arguments.integer("batch_sizes", size, 4, images) for size in batch_sizes):
+    for size in batch_sizes:
         rng = stream(seed, "batches", round=size)
         chosen = torch.stack([torch.from_numpy(rng.permutation(images)[:size]) for _ in range(draws)])
         x, y = a[chosen], b[chosen]  # [draws, B, d]

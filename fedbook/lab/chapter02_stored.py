@@ -1,4 +1,4 @@
-"""Chapter 2's stored comparisons (``fedbook compare hetero_ssfl``), read and drawn. As text: chapter02_tables.
+"""Chapter 2's stored comparisons (``fedbook compare hetero_ssfl``), drawn and as text.
 
 A table is what :func:`fedbook.experiment.compare` returns; several of one problem are read as one. ``fixed`` names
 settings where a table varies some: ``mu=0.5``. Bars are Student's 95 % intervals over seeds. What compares two
@@ -8,16 +8,16 @@ settings of one method, or its architectures, stands in chapter02_pairs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from fedbook import arguments
-from fedbook.lab.chapter02_paper import NAMES
+from fedbook.lab.chapter02_paper import NAMES, Value, beside_table, scale_table
 from fedbook.lab.panels import panels, plain_log
-from fedbook.lab.results import curve
-from fedbook.lab.stored_cells import Cell, Table, Words, chosen, halves, scores_of, setting, some
+from fedbook.lab.results import Cell, Table, cells, curve, scores, setting, text_table
+from fedbook.lab.stored_cells import Words, cell_text, differences_text, halves, has, tuning_text
 from fedbook.lab.style import CEILING, CONTROL, INDIGO, INK, RIM, WINE
 from fedbook.papers.hetero_ssfl import METHODS
 
@@ -41,44 +41,30 @@ METRICS = {
     "own_classes": "probe of own classes", "alignment": "CKA of two clients, alignment set",
     "alignment_test": "CKA of two clients, test", "self_loss": "self-supervised loss", "rank": "effective rank of $z$",
 }  # fmt: skip
-SHARES = (
-    "probe_few",
-    "knn",
-    "probe",
-    "own_classes",
-    "random_probe_few",
-    "random_knn",
-    "random_probe",
-    "random_own_classes",
-)  # shown in per cent
+SHARES = ("probe_few", "knn", "probe", "own_classes")  # shown in per cent
+SHARES += tuple(f"random_{name}" for name in SHARES)
 ALONE = (POOLED, *PERSONAL[1:], *CONTROLS)  # nothing is sent in a round; some get the alignment set once
-APART = (
-    *PERSONAL,
-    "random-encoder",
-)  # whose clients' models differ: with one model CKA is 1, and its own loss another one
+APART = (*PERSONAL, "random-encoder")  # clients' models differ: with one model CKA is 1, its own loss another one
 UNTRAINED = ("untrained, own", "untrained, shared")  # every client has its own network; all have one
 OURS = Words(tuple(METHODS), NAMED, METRICS, SHARES, CONTROLS, BASE, "probe_few", LOOKS,
              only={"alignment": APART, "alignment_test": APART, "self_loss": PERSONAL})  # fmt: skip
 LETTERS = {"mu": r"weight $\mu$ of alignment", "local_epochs": "local epochs $E$", "clients": "clients $N$",
            "alignment_samples": "alignment images $L$", "alignment_source": "alignment images from"}  # fmt: skip
 
-cells_of, scores, means, look_of = OURS.cells_of, OURS.scores, OURS.means, OURS.look_of
-differences, draw_differences = OURS.differences, OURS.draw_differences
+cells_of, look_of = OURS.cells_of, OURS.look_of
+tuning_table = partial(tuning_text, OURS)
 
 
 # --- methods
 
 
-def draw_methods(axes: Any, *tables: Table, metrics: Sequence[str] = ("probe_few", "knn", "probe"),
-                 methods: Sequence[str] | None = None, **fixed: Any) -> str:  # fmt: skip
+def draw_methods(axes: Any, *tables: Table) -> str:
     """Every method's mean with its interval, beside the same encoders untrained (open) and raw pixels (a line).
 
-    Shapes: ``axes`` one for each metric. Raises: TypeError, ValueError.
+    Shapes: ``axes`` three of them.
     """
-    spots, cells = panels(axes, len(metrics)), cells_of(*tables, **fixed)
-    rows, told = [m for m in some(cells, methods) if m not in CONTROLS], []
-    if not rows:
-        raise arguments.wrong(ValueError, "table", list(cells), "a method that trains")
+    metrics, cells = ("probe_few", "knn", "probe"), cells_of(*tables)
+    spots, rows, told = panels(axes, 3), [m for m in cells if m not in CONTROLS], []
     for ax, metric in zip(spots, metrics, strict=True):
         parts = []
         for place, method in enumerate(rows):
@@ -89,7 +75,7 @@ def draw_methods(axes: Any, *tables: Table, metrics: Sequence[str] = ("probe_few
                         **{**look_of(method), "linestyle": "", "markersize": 6})  # fmt: skip
             parts.append(f"{NAMED[method]} {one.mean:{form}}")
             if has(cells[method], f"random_{metric}"):
-                drawn = OURS.shown(float(scores_of(cells[method], f"random_{metric}").mean()), metric)
+                drawn = OURS.shown(float(scores(cells[method], f"random_{metric}").mean()), metric)
                 ax.plot([drawn], [place], marker="o", linestyle="", color=RIM, markerfacecolor="white",
                         markersize=6, zorder=1, label="its encoders untrained" if place == 0 else None)  # fmt: skip
                 parts[-1] += f" (untrained {drawn:{form}})"
@@ -104,31 +90,24 @@ def draw_methods(axes: Any, *tables: Table, metrics: Sequence[str] = ("probe_few
     return f"Mean over {len(cells[rows[0]]['runs'])} seeds, {'; '.join(told)}."
 
 
-def draw_rounds(axes: Any, *tables: Table, methods: Sequence[str] | None = None,
-                metrics: Sequence[str] = ("probe_few", "alignment", "alignment_test", "self_loss"),
-                **fixed: Any) -> str:  # fmt: skip
-    """Metrics by round: mean over seeds, band of one deviation; controls as horizontal lines.
+def draw_rounds(axes: Any, *tables: Table) -> str:
+    """Accuracy, alignment on both sets and own loss by round: mean over seeds, band of a deviation; controls as lines.
 
-    ``methods``: which to draw (None: all). Shapes: ``axes`` one for each metric. Raises: TypeError, ValueError.
+    Shapes: ``axes`` four of them.
     """
-    return OURS.draw_rounds(axes, *tables, methods=methods, metrics=metrics, **fixed)
-
-
-def has(cell: Cell, metric: str) -> bool:
-    """Whether all runs of the cell have the metric as a number."""
-    return all(run["metrics"].get(metric) is not None for run in cell["runs"])
+    return OURS.draw_rounds(axes, *tables, metrics=("probe_few", "alignment", "alignment_test", "self_loss"))
 
 
 def untrained(cells: Mapping[str, Cell], metric: str = "probe_few") -> dict[str, Tensor]:
     """The metric [S] of the encoders as they were drawn, by seed: those of different clients, and the one of all.
 
-    ``cells``: method -> cell; one cell of each kind says it. Raises: ValueError (runs without numbers).
+    ``cells``: method -> cell; one cell of each kind says it.
     """
     found: dict[str, Tensor] = {}
     for method, cell in cells.items():
         word = UNTRAINED[method not in APART]
         if word not in found and method not in CONTROLS and has(cell, f"random_{metric}"):
-            found[word] = scores_of(cell, f"random_{metric}")
+            found[word] = scores(cell, f"random_{metric}")
     return dict(sorted(found.items(), key=lambda item: UNTRAINED.index(item[0])))
 
 
@@ -136,39 +115,26 @@ def untrained(cells: Mapping[str, Cell], metric: str = "probe_few") -> dict[str,
 
 
 def bytes_up(table: Table, cell: Cell) -> float:
-    """Mean bytes of one client's upload; Hetero-SSFL's clients also send one each before the first round.
-
-    Raises: TypeError, ValueError.
-    """
+    """Mean bytes of one client's upload; Hetero-SSFL's clients also send one each before the first round."""
     clients, cohort = setting(table, cell, "clients"), setting(table, cell, "cohort")
     count = cell["runs"][0]["rounds"] * (cohort or clients) + (clients if cell["method"] == "hetero-ssfl" else 0)
     return sum(run["bytes_up"] for run in cell["runs"]) / len(cell["runs"]) / count
 
 
-def bytes_so_far(cell: Cell) -> tuple[Tensor, Tensor]:
-    """Judged rounds [E] and mean bytes [E] that crossed until then, both ways, with the set-up. Raises: ValueError."""
-    if "bytes" not in cell["curve"]:
-        raise arguments.wrong(ValueError, "metric", "bytes", "one of " + ", ".join(cell["curve"]))
-    t, crossed = curve(cell, "bytes")
+def bytes_so_far(cell: Cell) -> Tensor:
+    """Mean bytes [E] that crossed until each judged round, both ways, with the set-up."""
     whole = sum(run["bytes_up"] + run["bytes_down"] for run in cell["runs"]) / len(cell["runs"])
-    crossed = crossed.mean(0)
-    return t, crossed + (whole - crossed[-1])  # what the rounds did not send, the set-up did
+    crossed = curve(cell, "bytes")[1].mean(0)
+    return crossed + (whole - crossed[-1])  # what the rounds did not send, the set-up did
 
 
-def draw_sent(ax: Axes, *tables: Table, metric: str = "probe_few", methods: Sequence[str] | None = None,
-              **fixed: Any) -> str:  # fmt: skip
-    """A metric against all bytes sent so far, both ways, on a logarithmic axis; who sends nothing in a round is a line.
-
-    Raises: TypeError, ValueError.
-    """
-    cells, parts = some(cells_of(*tables, **fixed), methods), []
-    for method, cell in cells.items():
-        _, sent = bytes_so_far(cell)
-        _, values = OURS.curve(cell, metric)
-        mean, look = OURS.shown(values.mean(0), metric), look_of(method)
+def draw_sent(ax: Axes, *tables: Table) -> str:
+    """Accuracy against all bytes sent so far, both ways, on a logarithmic axis; who sends nothing is a line."""
+    metric, parts = "probe_few", []
+    for method, cell in cells_of(*tables).items():
+        sent, mean, look = bytes_so_far(cell) / 1e6, 100 * curve(cell, metric)[1].mean(0), look_of(method)
         if not bool(mean.isfinite().all()):
             continue
-        sent = sent / 1e6
         if method in ALONE:
             ax.axhline(float(mean[-1]), label=NAMED[method], **(look | {"marker": "", "linewidth": 1.1}))
             once = 0.0 if method == POOLED else float(sent[-1])
@@ -190,17 +156,11 @@ def draw_sent(ax: Axes, *tables: Table, metric: str = "probe_few", methods: Sequ
 
 
 def by_setting(name: str, *tables: Table, **fixed: Any) -> dict[str, dict[Any, Cell]]:
-    """Method -> value of the setting ``name`` -> cell, values rising (words in the order of the tables).
-
-    Raises: TypeError, ValueError (none; two cells for one value: another setting needs one).
-    """
+    """Method -> value of the setting ``name`` -> cell, values rising (words in the order of the tables)."""
     found: dict[str, dict[Any, Cell]] = {}
-    for table, cell in chosen(tables, **fixed):
-        own = found.setdefault(arguments.one_of("method", cell["method"], METHODS), {})
+    for table, cell in cells(*tables, **fixed):
+        own = found.setdefault(cell["method"], {})
         value = setting(table, cell, name)
-        if value in own:
-            loose = sorted((set(cell["varied"]) | set(own[value]["varied"])) - {name} - set(fixed))
-            raise arguments.wrong(ValueError, "fixed", fixed, f"a value for {', '.join(loose) or 'method'} as well")
         own[value] = cell
     words = any(isinstance(value, str) for own in found.values() for value in own)
     return {m: found[m] if words else dict(sorted(found[m].items())) for m in METHODS if m in found}
@@ -210,9 +170,9 @@ def draw_setting(axes: Any, name: str, *tables: Table, metrics: Sequence[str] = 
                  **fixed: Any) -> str:  # fmt: skip
     """Metrics against the values of one setting, evenly spaced, one series a method; open: their encoders untrained.
 
-    ``line``: values are joined. Shapes: ``axes`` one for each metric. Raises: TypeError, ValueError.
+    ``line``: values are joined. Shapes: ``axes`` one for each metric.
     """
-    spots, found, line = panels(axes, len(metrics)), by_setting(name, *tables, **fixed), arguments.flag("line", line)
+    spots, found = panels(axes, len(metrics)), by_setting(name, *tables, **fixed)
     values, told = list(dict.fromkeys(value for own in found.values() for value in own)), []
     if not isinstance(values[0], str):
         values.sort()
@@ -250,37 +210,111 @@ def draw_setting(axes: Any, name: str, *tables: Table, metrics: Sequence[str] = 
     return f"By {name}, mean over {seeds} seeds, {'. '.join(told)}."
 
 
-def draw_mu(axes: Any, *tables: Table, metrics: Sequence[str] = ("probe_few", "self_loss", "alignment_test"),
-            **fixed: Any) -> str:  # fmt: skip
-    """What the weight of alignment does to accuracy, own loss and alignment. Shapes: ``axes`` one for each metric.
-
-    Raises: TypeError, ValueError.
-    """
-    return draw_setting(axes, "mu", *tables, metrics=metrics, **fixed)
+def draw_mu(axes: Any, *tables: Table) -> str:
+    """What the weight of alignment does to accuracy, own loss and alignment. Shapes: ``axes`` three of them."""
+    return draw_setting(axes, "mu", *tables, metrics=("probe_few", "self_loss", "alignment_test"))
 
 
-def draw_epochs(ax: Axes, *tables: Table, metric: str = "probe_few", **fixed: Any) -> str:
-    """A metric against local epochs, one line a method. Raises: TypeError, ValueError."""
-    return draw_setting(ax, "local_epochs", *tables, metrics=(metric,), **fixed)
+def draw_epochs(ax: Axes, *tables: Table) -> str:
+    """Accuracy against local epochs, one line a method."""
+    return draw_setting(ax, "local_epochs", *tables)
 
 
-def draw_alignment_set(axes: Any, *tables: Table, metric: str = "probe_few", source: str = "holdout",
-                       size: int = 300, **fixed: Any) -> str:  # fmt: skip
-    """A metric against the size L of the alignment set (of ``source``) and against its source (at L = ``size``).
+def draw_alignment_set(axes: Any, *tables: Table) -> str:
+    """Accuracy against the size L of the alignment set (held out) and against its source (at L = 300).
 
-    Shapes: ``axes`` two of them. Raises: TypeError, ValueError.
+    Shapes: ``axes`` two of them.
     """
     left, right = panels(axes, 2)
-    size = arguments.integer("size", size, 2)
-    by_size = draw_setting(left, "alignment_samples", *tables, metrics=(metric,), alignment_source=source, **fixed)
-    by_source = draw_setting(right, "alignment_source", *tables, metrics=(metric,), line=False,
-                             alignment_samples=size, **fixed)  # fmt: skip
+    by_size = draw_setting(left, "alignment_samples", *tables, alignment_source="holdout")
+    by_source = draw_setting(right, "alignment_source", *tables, line=False, alignment_samples=300)
     if left.get_legend():
         left.get_legend().remove()
-    left.set_title(f"source: {source}")
-    right.set_title(f"$L$ = {size}")
+    left.set_title("source: holdout")
+    right.set_title("$L$ = 300")
     return f"{by_size} {by_source}"
 
 
 def _short(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# --- as text
+
+
+def methods_table(*tables: Table) -> str:
+    """Every method as text: mean ± deviation over seeds, the step size that was tuned, what is sent.
+
+    Accuracies in per cent; -: the method has no such number.
+    """
+    metrics = ("probe_few", "knn", "probe", "own_classes", "alignment_test", "self_loss", "rank")
+    rows = [["mean ± deviation", *metrics, "untrained", "lr", "bytes up", "MB in all"]]
+    owners = {cell["method"]: table for table, cell in cells(*tables)}
+    for method, cell in cells_of(*tables).items():
+        sent = 0.0 if method in ALONE else bytes_up(owners[method], cell)
+        whole = sum(run["bytes_up"] + run["bytes_down"] for run in cell["runs"]) / len(cell["runs"])
+        if method == POOLED:
+            whole = 0.0
+        rate = None if method in CONTROLS else cell["tuned"].get("lr")
+        rows.append([
+            NAMED[method],
+            *(cell_text(OURS, cell, m) if method in OURS.only.get(m, owners) else "-" for m in metrics),
+            cell_text(OURS, cell, "random_probe_few"), "-" if rate is None else f"{rate:g}",
+            f"{sent:,.0f}" if sent else "-", f"{whole / 1e6:,.2f}" if whole else "-",
+        ])  # fmt: skip
+    settings = tables[0]["settings"]
+    return (
+        f"{text_table(rows)}\n{tables[0]['problem']}: {settings['clients']} clients, "
+        f"{settings['cohort'] or 'all'} in a round, {settings['rounds']} rounds of {settings['local_epochs']} epochs, "
+        f"{tables[0]['seeds']} seeds; accuracies in %; untrained: probe_few of the same encoders as drawn; "
+        "bytes up: one client's upload; MB in all: both ways, with the set-up"
+    )
+
+
+def differences_table(*tables: Table) -> str:
+    """Every method minus local SSL as text; "*" where 0 is not in the interval."""
+    found = {metric: OURS.differences(*tables, metric=metric) for metric in ("probe_few", "knn")}
+    return differences_text(OURS, found, f"minus {NAMED[BASE]}")
+
+
+# --- the paper's tables beside ours
+
+SHORT = {"local-ssl-plus-rad": "local SSL + set", "alignment-pass-only": "pass only"}
+
+
+def disjoint_and_iid_table(disjoint: Table, iid: Table) -> str:
+    """Tables 1 and 2 for CIFAR-10 beside ours."""
+    ours = []
+    for table in (disjoint, iid):
+        rows = {m: row for m, row in OURS.means(table).items() if m != "random-encoder"}
+        ours.append(_named(rows) | {word: moments(values) for word, values in untrained(cells_of(table)).items()})
+    return headed(beside_table(*ours))
+
+
+def clients_table(*tables: Table) -> str:
+    """Table 3 beside ours: by the number of clients."""
+    ours: dict[str, dict[int, Value]] = {}
+    below: dict[str, dict[int, Value]] = {}
+    for method, own in by_setting("clients", *tables).items():
+        for count, cell in own.items():
+            values = OURS.scores(cell)
+            if bool(values.isfinite().all()):
+                ours.setdefault(method, {})[count] = moments(values)
+            for word, drawn in untrained({method: cell}).items():
+                below.setdefault(word, {})[count] = moments(drawn)
+    return headed(scale_table(_named(ours) | below))
+
+
+def moments(values: Tensor) -> Value:
+    """Mean and deviation over seeds."""
+    return float(values.mean()), float(values.std()) if len(values) > 1 else 0.0
+
+
+def _named(ours: dict[str, Any]) -> dict[str, Any]:
+    """The paper's methods under the names of the command line, controls under short ones: the column is narrow."""
+    return {method if method in NAMES else SHORT.get(method, NAMED[method]): row for method, row in ours.items()}
+
+
+def headed(text: str) -> str:
+    """A table beside the paper's, with what each side measures below it."""
+    return f"{text}\nthe paper: its linear probe; ours: {METRICS['probe_few']}; ± deviation over seeds"

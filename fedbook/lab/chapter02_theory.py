@@ -14,13 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.papers.hetero_ssfl import cka
 from fedbook.randomness import normal, stream
 
 IMAGES, WIDTHS = 40, (7, 11, 5)  # L alignment images; as many clients as widths
 COMMON = 6  # directions in which all clients see the images
-MEASURES = ("gap", "chord", "angle")
 
 
 class Sides(NamedTuple):
@@ -36,12 +34,9 @@ class Sides(NamedTuple):
 def representations(widths: Sequence[int] = WIDTHS, images: int = IMAGES, seed: int = 0) -> list[Tensor]:
     """Clients that see the same things in their own way: A_j = S W_j / sqrt(6) + noise + an offset for each column.
 
-    S [L, 6] has columns of decreasing size. Shapes: a matrix [L, d_j] for each client. Raises: TypeError, ValueError.
+    S [L, 6] has columns of decreasing size. Shapes: a matrix [L, d_j] for each client.
     """
-    if not isinstance(widths, list | tuple) or not widths:
-        raise arguments.wrong(TypeError, "widths", widths, "a list of widths")
-    widths = [arguments.integer("widths", width, 1) for width in widths]
-    images, rng = arguments.integer("images", images, 2), stream(seed, "alignment toy")
+    rng = stream(seed, "alignment toy")
     seen = normal((images, COMMON), rng) * 0.7 ** torch.arange(COMMON, dtype=torch.float64)
 
     def own_way(width: int) -> Tensor:
@@ -111,9 +106,9 @@ def two_forms(seed: int = 0) -> Forms:
 def changed(centre: bool = True, seed: int = 0) -> dict[str, float]:
     """CKA(A', B) for centred A' = A and A changed: stretches alter it, and shifts if it is not centred again.
 
-    Raises: TypeError. Source: Hetero-SSFL, section 3.2.
+    Source: Hetero-SSFL, section 3.2.
     """
-    centre, rng = arguments.flag("centre", centre), stream(seed, "changes")
+    rng = stream(seed, "changes")
     a, b = (x - x.mean(0) for x in representations(seed=seed)[:2])
     width = a.shape[1]
     turn, shift = orthogonal(width, rng), 3 * normal((1, width), rng)
@@ -139,9 +134,8 @@ class Stretched(NamedTuple):
 def stretched(stretch: float) -> Stretched:
     """A = [u_1, u_2] times diag(s, 1) against B = u_1: s^2 / sqrt(s^4 + 1), so an invertible map changes CKA.
 
-    Raises: TypeError, ValueError. Source: Hetero-SSFL, section 3.2, which says that it does not.
+    Source: Hetero-SSFL, section 3.2, which says that it does not.
     """
-    stretch = arguments.real("stretch", stretch, above=0.0)
     u = columns(2)
     a, b = u * torch.tensor([stretch, 1.0], dtype=u.dtype), u[:, :1]
     canonical = torch.linalg.svdvals(torch.linalg.qr(a).Q.T @ torch.linalg.qr(b).Q).mean()
@@ -165,22 +159,15 @@ class Offset(NamedTuple):
 def common_offset(offsets: Sequence[float], seed: int = 0) -> Offset:
     """What the printed form makes of centred A and B when an offset is added to all entries: nearly 0, or nearly 1.
 
-    Raises: TypeError, ValueError. Source: Hetero-SSFL, eq. (1).
+    Source: Hetero-SSFL, eq. (1).
     """
     a, b = (x - x.mean(0) for x in representations(seed=seed)[:2])
-    moved = [(a + c, b + c) for c in several("offsets", offsets)]
+    moved = [(a + c, b + c) for c in offsets]
     found = [
         (cka.linear_cka(x, b, centre=False), cka.linear_cka(x, y, centre=False), cka.linear_cka(x, y))
         for x, y in moved
     ]  # fmt: skip
     return Offset(*(torch.stack(column) for column in zip(*found, strict=True)))
-
-
-def several(name: str, values: Sequence[float], above: float | None = None) -> list[float]:
-    """Each of the numbers, checked. Raises: TypeError, ValueError."""
-    if not isinstance(values, list | tuple | range) or not values:
-        raise arguments.wrong(TypeError, name, values, "a list of numbers")
-    return [arguments.real(name, value, above=above) for value in values]
 
 
 class Rows(NamedTuple):
@@ -193,11 +180,7 @@ class Rows(NamedTuple):
 
 
 def row_order(images: int = 400, seed: int = 0) -> Rows:
-    """A permuted alignment set on one client destroys the signal silently, down to what chance gives (D11).
-
-    Raises: TypeError, ValueError.
-    """
-    images = arguments.integer("images", images, 2)
+    """A permuted alignment set on one client destroys the signal silently, down to what chance gives (D11)."""
     (a, b), rng = representations(images=images, seed=seed)[:2], stream(seed, "rows")
     order = torch.from_numpy(rng.permutation(images))
     unrelated = normal(tuple(b.shape), rng)
@@ -209,11 +192,8 @@ def row_order(images: int = 400, seed: int = 0) -> Rows:
 
 
 def extremes(draws: int = 200, seed: int = 0) -> dict[str, float]:
-    """CKA where it must be 1 or 0, and the least and the largest over random pairs of narrow representations.
-
-    Raises: TypeError, ValueError.
-    """
-    draws, rng = arguments.integer("draws", draws, 1), stream(seed, "range")
+    """CKA where it must be 1 or 0, and the least and the largest over random pairs of narrow representations."""
+    rng = stream(seed, "range")
     (a,), u = representations((5,), seed=seed), columns(5)
     pairs = cka.linear_cka(normal((draws, 6, 2), rng), normal((draws, 6, 3), rng))
     return {
@@ -234,12 +214,10 @@ def chord(seed: int = 0) -> Sides:
 
 
 def distance(similarity: Tensor, measure: str) -> Tensor:
-    """From CKA: "gap" 1 - CKA, "chord" sqrt(2 (1 - CKA)), "angle" arccos CKA. Raises: TypeError, ValueError."""
-    similarity = arguments.tensor("similarity", similarity, kind="float").clamp(-1, 1)  # rounding
+    """From CKA: "gap" 1 - CKA, "chord" sqrt(2 (1 - CKA)), "angle" arccos CKA."""
+    similarity = similarity.clamp(-1, 1)  # rounding
     gap = 1 - similarity
-    return {"gap": gap, "chord": (2 * gap).sqrt(), "angle": similarity.arccos()}[
-        arguments.one_of("measure", measure, MEASURES)
-    ]
+    return {"gap": gap, "chord": (2 * gap).sqrt(), "angle": similarity.arccos()}[measure]
 
 
 class Triangle(NamedTuple):
@@ -259,17 +237,14 @@ def _triangle(a: Tensor, b: Tensor, c: Tensor, measure: str) -> Triangle:
 
 
 def triangle(measure: str) -> Triangle:
-    """A = u_1, B = [u_1, u_2], C = u_2: the shortest way from A to C leads over B if 1 - CKA is a distance.
-
-    Raises: TypeError, ValueError.
-    """
+    """A = u_1, B = [u_1, u_2], C = u_2: the shortest way from A to C leads over B if 1 - CKA is a distance."""
     u = columns(2)
     return _triangle(u[:, :1], u, u[:, 1:], measure)
 
 
 def triangles(measure: str, draws: int = 1000, seed: int = 0) -> Triangle:
-    """Random A and C, and B that sees something of both. Shapes: three [``draws``]. Raises: TypeError, ValueError."""
-    draws, rng = arguments.integer("draws", draws, 1), stream(seed, "triangles")
+    """Random A and C, and B that sees something of both. Shapes: three [``draws``]."""
+    rng = stream(seed, "triangles")
     a, c = normal((draws, 12, 2), rng), normal((draws, 12, 2), rng)
     b = torch.cat([a, c], -1) + 0.3 * normal((draws, 12, 4), rng)
     return _triangle(a, b, c, measure)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.experiment import plan
 from fedbook.papers.description import own_settings
 from fedbook.papers.hetero_ssfl import PAPER
@@ -55,11 +54,10 @@ def descend(client: Client, width: int, mu: Tensor, others: Tensor, sign: str = 
 
     l is the mean of 2 - 2 cos(z, target); both gradients are closed forms (D12, D10). A step is ``LR`` / (1 + mu), so
     that a larger mu is another direction and no longer step. Shapes: ``others`` [L, L], their mean kernel.
-    Raises: TypeError, ValueError.
     """
-    pull = {"distance": -1.0, "paper": 1.0}[arguments.one_of("sign", sign, SIGNS.values())]
-    mu = arguments.tensor("mu", mu, ndim=1, kind="float")[:, None, None]
-    start, aims = client.drawn(arguments.integer("width", width, 1))
+    pull = {"distance": -1.0, "paper": 1.0}[sign]
+    mu = mu[:, None, None]
+    start, aims = client.drawn(width)
     w, others, losses, shown = start.expand(len(mu), -1, -1), others.expand(len(mu), -1, -1), [], []
     for step in range(STEPS + 1):
         z, a = torch.tanh(client.first @ w), torch.tanh(client.images @ w)

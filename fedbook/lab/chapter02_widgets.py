@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import torch
 from matplotlib.ticker import EngFormatter
 
-from fedbook import arguments
 from fedbook.intervals import Interval
 from fedbook.lab.chapter02_paper import gram_bytes, representation_bytes, weight_bytes
-from fedbook.lab.chapter02_stored import NAMED, OURS, Table, by_setting, look_of
+from fedbook.lab.chapter02_stored import NAMED, OURS, by_setting, look_of
 from fedbook.lab.chapter02_tradeoff import SIGNS, STEPS, descend, neighbours
 from fedbook.lab.panels import panels, plain_log
-from fedbook.lab.stored_cells import Cell, halves
+from fedbook.lab.results import Cell, Table
+from fedbook.lab.stored_cells import halves
 from fedbook.lab.style import CONNECTOR, PALETTE, series
 from fedbook.papers.hetero_ssfl.cka import ceiling
 
@@ -32,7 +32,6 @@ def mu_drawer(table: Table | None = None, seed: int = 0) -> Callable[..., str]:
     """``draw(axes, mu, width, sign)``: left one client's way at that mu before the front of all mu, right real runs.
 
     ``table``: Hetero-SSFL with mu varied. Shapes: ``axes`` two of them, one without a table.
-    Raises: TypeError, ValueError.
     """
     (client, others), cells = neighbours(seed), {} if table is None else _runs_by_mu(table)
     grid = torch.tensor(FRONT, dtype=torch.float64)
@@ -41,10 +40,6 @@ def mu_drawer(table: Table | None = None, seed: int = 0) -> Callable[..., str]:
 
     def draw(axes: Any, *, mu: float, width: int, sign: str) -> str:
         spots = panels(axes, 2 if cells else 1)
-        mu = arguments.real("mu", mu, 0.0)
-        if width not in WIDTHS:
-            raise arguments.wrong(ValueError, "width", width, "one of " + ", ".join(map(str, WIDTHS)))
-        arguments.one_of("sign", sign, SIGNS.values())
         front, limit = fronts[width, sign], ceilings[width]
         path = descend(client, width, torch.tensor([mu], dtype=torch.float64), others, sign)
         left = spots[0]
@@ -125,12 +120,8 @@ class Exchanged(NamedTuple):
 
 
 def exchanged(images: int, width: int, clients: int, architecture: str) -> Exchanged:
-    """L = ``images``, all clients with representations of ``width``; weights: with projector and predictor.
-
-    Raises: TypeError, ValueError.
-    """
-    clients = arguments.integer("clients", clients, 1)
-    word = arguments.one_of("architecture", architecture, BACKBONES)
+    """L = ``images``, all clients with representations of ``width``; weights: with projector and predictor."""
+    word = architecture
     representations = representation_bytes(images, width)
     factor, kernel = clients * representations, gram_bytes(images, triangle=True)
     up, down = min(representations, kernel), min(factor, kernel)
@@ -139,12 +130,8 @@ def exchanged(images: int, width: int, clients: int, architecture: str) -> Excha
 
 
 def weight_count(architecture: str, width: int) -> int:
-    """Numbers that FedBYOL sends: backbone, projector D-2H-H and predictor H-2H-H, both with batch normalisation.
-
-    Raises: TypeError, ValueError.
-    """
-    size, features = BACKBONES[arguments.one_of("architecture", architecture, BACKBONES)]
-    width = arguments.integer("width", width, 1)
+    """Numbers that FedBYOL sends: backbone, projector D-2H-H and predictor H-2H-H, both with batch normalisation."""
+    size, features = BACKBONES[architecture]
     return size + 2 * features * width + 6 * width**2 + 22 * width
 
 
@@ -152,7 +139,6 @@ def set_drawer(table: Table | None = None, metric: str = "probe_few", source: st
     """``draw(axes, images, width, clients, architecture)``: left bytes of a client and round, right stored accuracies.
 
     ``table``: alignment_samples varied. Shapes: ``axes`` two of them, one without a table.
-    Raises: TypeError, ValueError.
     """
     found = {} if table is None else by_setting("alignment_samples", table, alignment_source=source)
     points = {m: {v: OURS.interval(c, metric) for v, c in own.items()} for m, own in found.items()}
@@ -160,7 +146,7 @@ def set_drawer(table: Table | None = None, metric: str = "probe_few", source: st
 
     def draw(axes: Any, *, images: float, width: int, clients: int, architecture: str) -> str:
         spots = panels(axes, 2 if points else 1)
-        images = round(arguments.real("images", images, 2.0))
+        images = round(images)
         at = exchanged(images, width, clients, architecture)
         by_size = [exchanged(n, width, clients, architecture) for n in sizes]
         left, lines = spots[0], {

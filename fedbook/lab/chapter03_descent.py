@@ -13,7 +13,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.geometry import Manifold
 
 # --- curvature (Lemmas A.1 and A.2)
@@ -22,9 +21,9 @@ from fedbook.geometry import Manifold
 def curvature_constant(diameter: float, lowest: float = -1.0) -> float:
     """zeta: sqrt|k| M / tanh(sqrt|k| M) for a lowest sectional curvature k below 0, otherwise 1.
 
-    Raises: TypeError, ValueError. Source: PriRFed, (5.1).
+    Source: PriRFed, (5.1).
     """
-    reach = arguments.real("diameter", diameter, 0.0) * math.sqrt(max(0.0, -arguments.real("lowest", lowest)))
+    reach = diameter * math.sqrt(max(0.0, -lowest))
     return reach / math.tanh(reach) if reach > 0 else 1.0
 
 
@@ -59,9 +58,8 @@ def descent_terms(
     """The three terms of (A.1) after a step along -(slope + noise): f(x+) - f(x) is at most their sum.
 
     ``slope`` (L lr^2 / 2 - lr) |grad f|^2, ``noise`` L lr^2 |e|^2 / 2, ``mixed`` (L lr^2 - lr) <e, grad f>, whose
-    mean over the noise is 0. Shapes: vectors ``[..., *point]`` to ``[...]``. Raises: TypeError, ValueError.
+    mean over the noise is 0. Shapes: vectors ``[..., *point]`` to ``[...]``.
     """
-    lr, smoothness = arguments.real("lr", lr, above=0.0), arguments.real("smoothness", smoothness, above=0.0)
     half = 0.5 * smoothness * lr * lr
     return {
         "slope": (half - lr) * manifold.inner(x, slope, slope),
@@ -71,10 +69,7 @@ def descent_terms(
 
 
 def noise_energy(dimension: int, sizes: Tensor, std: Tensor) -> float:
-    """V = d sum N_i^2 std_i^2 / (sum N_i)^2. Shapes: ``sizes``, ``std`` [N]. Raises: TypeError, ValueError."""
-    dimension = arguments.integer("dimension", dimension, 1)
-    arguments.tensor("sizes", sizes, ndim=1)
-    arguments.tensor("std", std, shape=(len(sizes),), kind="float")
+    """V = d sum N_i^2 std_i^2 / (sum N_i)^2. Shapes: ``sizes``, ``std`` [N]."""
     share = sizes.double() / sizes.sum()
     return dimension * float((share * std).square().sum())
 
@@ -82,7 +77,7 @@ def noise_energy(dimension: int, sizes: Tensor, std: Tensor) -> float:
 def theorem_5_1(gap: float, rounds: int, lr: float, smoothness: float, noise_energy: float) -> float:
     """Right side of (5.2): 2 gap / (T lr) + L lr V, above min_t E |grad f(x^t)|^2 over t < T. Needs lr <= 1 / L.
 
-    Raises: TypeError, ValueError. Source: PriRFed, Theorem 5.1.
+    Source: PriRFed, Theorem 5.1.
     """
     gap, rounds, lr, smoothness, energy = _run(gap, rounds, lr, smoothness, noise_energy, most=1.0)
     return 2 * gap / (rounds * lr) + smoothness * lr * energy
@@ -103,13 +98,12 @@ def theorem_5_3(
     """Right side of (5.4) on E f(x^T) - f*, ``distance`` from x^0 to the optimum. Needs lr <= 1 / (2 L).
 
     ``sharper`` keeps lr in the noise terms of the same proof; at lr = 1 / (2 L) both are equal. The printed noise
-    term does not shrink with lr. Raises: TypeError, ValueError. Source: PriRFed, Theorem 5.3.
+    term does not shrink with lr. Source: PriRFed, Theorem 5.3.
     """
     distance, rounds, lr, smoothness, energy = _run(distance, rounds, lr, smoothness, noise_energy, "distance", 0.5)
-    curvature = arguments.real("curvature", curvature, 1.0)
     divisor = curvature + rounds - 1
     start = curvature * distance**2 / (2 * lr * divisor)
-    if not arguments.flag("sharper", sharper):
+    if not sharper:
         return start + rounds * (6 * curvature + rounds - 1) / (16 * smoothness * divisor) * energy
     square = smoothness * lr * lr
     noise = rounds * curvature / 2 * (square + lr) + rounds * (rounds - 1) / 4 * square
@@ -120,9 +114,7 @@ def sums_5_3(curvature: float, rounds: int) -> tuple[float, float]:
     """The noise that the proof of 5.3 adds up, term by term, and T (6 zeta + T - 1) / 16; in units of V / L.
 
     Each of T rounds brings 3 zeta / 8, and E Delta^t >= E Delta^T - (T - t) / 8 is used for t = 1 .. T - 1.
-    Raises: TypeError, ValueError.
     """
-    curvature, rounds = arguments.real("curvature", curvature, 1.0), arguments.integer("rounds", rounds, 1)
     added = math.fsum([3 * curvature / 8] * rounds) + math.fsum((rounds - t) / 8 for t in range(1, rounds))
     return added, rounds * (6 * curvature + rounds - 1) / 16
 
@@ -134,11 +126,9 @@ def cohort_moment(slopes: Tensor, size: int) -> tuple[float, float, float]:
     """E |mean slope of a cohort of ``size``|^2: over ALL cohorts, as (A.12) prints it, and as mean plus variance.
 
     The last: |g|^2 + (N - S) / (S (N - 1)) * (1/N) sum |g_i - g|^2. Shapes: ``slopes`` [N, D]; N at most 20.
-    Raises: TypeError, ValueError. Source: PriRFed, (A.12).
+    Source: PriRFed, (A.12).
     """
-    agents = len(arguments.tensor("slopes", slopes, ndim=2, kind="float"))
-    arguments.integer("number of slopes", agents, 2, 20)
-    size = arguments.integer("size", size, 1, agents)
+    agents = len(slopes)
     cohorts = torch.tensor(list(combinations(range(agents), size)))
     found = slopes[cohorts].mean(1).square().sum(1).mean()
     mean, each = slopes.mean(0), slopes.square().sum()
@@ -164,16 +154,13 @@ def theorem_5_4(
     """Right side of (5.5) for equal agents: ``variance`` std^2 of each, ``pl`` mu, ``divergence`` v. lr <= 1 / L.
 
     ``printed`` has the paper's kappa_1 = v kappa_0 with its extra factor d.
-    Raises: TypeError, ValueError. Source: PriRFed, Theorem 5.4.
+    Source: PriRFed, Theorem 5.4.
     """
     gap, rounds, lr, smoothness, divergence = _run(gap, rounds, lr, smoothness, divergence, most=1.0, last="divergence")
-    pl, variance = arguments.real("pl", pl, above=0.0, maximum=smoothness), arguments.real("variance", variance, 0.0)
-    dimension, agents = arguments.integer("dimension", dimension, 1), arguments.integer("agents", agents, 2)
-    cohort = arguments.integer("cohort", cohort, 1, agents)
     shrink = 1 - 2 * pl * lr + pl * lr * lr * smoothness
     each = smoothness * lr / (2 * pl * (2 - smoothness * lr))
     spread = divergence * (agents - cohort) / (cohort * (agents - 1))
-    factor = dimension if arguments.flag("printed", printed) else 1
+    factor = dimension if printed else 1
     left = shrink**rounds
     return left * gap + (1 - left) * each * (dimension * variance / cohort + factor * spread)
 
@@ -183,10 +170,9 @@ def recursion_5_4(
 ) -> float:
     """The same bound by running (A.14) with the PL condition round by round; ``noise`` and ``divergence`` as there.
 
-    gap <- P gap + L lr^2 / 2 (noise + divergence). Raises: TypeError, ValueError.
+    gap <- P gap + L lr^2 / 2 (noise + divergence).
     """
     gap, rounds, lr, smoothness, noise = _run(gap, rounds, lr, smoothness, noise, most=1.0, last="noise")
-    pl, divergence = arguments.real("pl", pl, above=0.0), arguments.real("divergence", divergence, 0.0)
     for _ in range(rounds):
         gap = gap - 2 * pl * (lr - 0.5 * smoothness * lr**2) * gap + 0.5 * smoothness * lr**2 * (noise + divergence)
     return gap
@@ -200,12 +186,7 @@ def noise_floor(lr: float, curvatures: Tensor, variance: float) -> float:
 
     ``variance`` sum p_i^2 std_i^2, everybody takes part, one step a round, nothing clipped. Each coordinate follows
     x <- (1 - lr h) x - lr e, so E x^2 = lr variance / (h (2 - lr h)). Shapes: ``curvatures`` h > 0 [d].
-    Raises: TypeError, ValueError.
     """
-    lr, variance = arguments.real("lr", lr, above=0.0), arguments.real("variance", variance, 0.0)
-    arguments.tensor("curvatures", curvatures, ndim=1, kind="float")
-    if not bool(((curvatures > 0) & (lr * curvatures < 2)).all()):
-        raise arguments.wrong(ValueError, "curvatures", curvatures.tolist(), "positive numbers below 2 / lr")
     return 0.5 * lr * variance * float((1 / (2 - lr * curvatures)).sum())
 
 
@@ -214,7 +195,5 @@ def _run(
     last: str = "noise_energy",
 ) -> tuple[float, int, float, float, float]:  # fmt: skip
     """The checked arguments of a theorem; lr * smoothness at most ``most`` (up to the rounding of 1 / L)."""
-    smoothness = arguments.real("smoothness", smoothness, above=0.0)
-    lr = arguments.real("lr", lr, above=0.0, maximum=most / smoothness * (1 + 1e-12))
-    return (arguments.real(first, start, 0.0), arguments.integer("rounds", rounds, 1), lr, smoothness,
-            arguments.real(last, noise, 0.0))  # fmt: skip
+    return (start, rounds, lr, smoothness,
+            noise)  # fmt: skip

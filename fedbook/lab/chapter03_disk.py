@@ -16,10 +16,9 @@ from matplotlib.collections import LineCollection
 from matplotlib.patches import Circle
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.geometry import Hyperboloid
 from fedbook.lab.chapter03_theory import ambient_noise, in_basis
-from fedbook.lab.panels import panels, several
+from fedbook.lab.panels import panels
 from fedbook.lab.style import DEEP_BLUE_TEXT, MANIFOLD, MANIFOLD_DOT, MANIFOLD_EDGE, MANIFOLD_LINE, PALETTE, series
 from fedbook.papers.prirfed.embedding import to_disk
 from fedbook.randomness import normal, stream
@@ -60,11 +59,9 @@ def draw_hyperbolic_noise(
     """Noise at a point of H^2: coordinates in an orthonormal basis (left), and where Exp takes it (right).
 
     Dots: the right noise; crosses: ambient Gaussian noise, projected. Lines at 1 and 2 standard deviations, from the
-    exact covariances. Shapes: ``axes`` two of them. Raises: TypeError, ValueError.
+    exact covariances. Shapes: ``axes`` two of them.
     """
     left, right = panels(axes, 2)
-    distance = arguments.real("distance", distance, 0.0, 3.0)
-    std, draws = arguments.real("std", std, above=0.0), arguments.integer("draws", draws, 2)
     x = torch.tensor([math.cosh(distance), math.sinh(distance), 0.0], dtype=torch.float64)
     covariance = ambient_noise(HYPERBOLIC, x)
     turn = torch.linspace(0, 2 * math.pi, 121, dtype=torch.float64)
@@ -112,18 +109,11 @@ def draw_poincare(
     ``radius``: the true place is moved to the centre by an isometry, which keeps all distances, and only what is that
     near is shown; neighbours then carry their ``names``. Every run's prediction is drawn, none is picked.
     Shapes: ``points`` [n, 3] of the hyperboloid; ``edges`` int64 [m, 2]; label -> [3] or [R, 3], a run a row.
-    Raises: TypeError, ValueError.
     """
-    arguments.tensor("points", points, shape=(None, 3), kind="float")
     HYPERBOLIC.require_point("points", points)
-    arguments.tensor("edges", edges, shape=(None, 2), kind="integer")
-    word, truth = arguments.integer("word", word, 0, len(points) - 1), points[word]
-    if len(edges) and not 0 <= int(edges.min()) <= int(edges.max()) < len(points):
-        raise arguments.wrong(ValueError, "edges", edges, f"indices of the {len(points)} points")
-    if names is not None and len(names) != len(points):
-        raise arguments.wrong(ValueError, "names", len(names), f"{len(points)} names, one a point")
+    truth = points[word]
     place = (lambda y: y) if radius is None else (lambda y: moved_to_centre(truth, y))
-    reach = 1.02 if radius is None else math.tanh(arguments.real("radius", radius, above=0.0, maximum=8.0) / 2)
+    reach = 1.02 if radius is None else math.tanh(radius / 2)
     disk(ax, reach)
     shown = place(points)
     own = (edges == word).any(1)
@@ -140,9 +130,8 @@ def draw_poincare(
     ax.plot(*to_disk(shown[word]), "*", color="black", markersize=15, markeredgecolor="white", zorder=5,
             label="true place" if names is None else f"{names[word]}: true place")  # fmt: skip
     parts = []
-    for i, (label, found) in enumerate(several("predictions", predictions).items()):
+    for i, (label, found) in enumerate(predictions.items()):
         found = found.reshape(-1, 3) if isinstance(found, Tensor) and found.ndim == 1 else found
-        arguments.tensor(f"predictions[{label!r}]", found, shape=(None, 3), kind="float")
         look, far = series(i), HYPERBOLIC.dist(truth, found)
         ax.plot(*to_disk(place(found)).T, linestyle="", marker=look["marker"], markersize=7, color=look["color"],
                 markeredgecolor="white", markeredgewidth=0.7, zorder=4, label=label)  # fmt: skip

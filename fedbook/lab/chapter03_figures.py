@@ -14,11 +14,10 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.geometry import SPD
 from fedbook.lab.chapter03_disk import draw_hyperbolic_noise, draw_poincare
 from fedbook.lab.chapter03_sphere import draw_sphere_geometry, draw_tangent_noise, draw_transport
-from fedbook.lab.panels import panels, several
+from fedbook.lab.panels import panels
 from fedbook.lab.style import FAINT_CONNECTOR, PALETTE, series
 from fedbook.randomness import normal, stream
 
@@ -43,7 +42,7 @@ MATRICES = SPD()
 def draw_spd(axes: Any) -> str:
     """From one 2 x 2 matrix to another, as ellipses: the geodesic and the straight line; and the determinants.
 
-    Shapes: ``axes`` two of them. Raises: TypeError, ValueError.
+    Shapes: ``axes`` two of them.
     """
     left, right = panels(axes, 2)
     turns = [torch.tensor([[math.cos(a), -math.sin(a)], [math.sin(a), math.cos(a)]]).double() for a in (0.35, 1.75)]
@@ -90,13 +89,10 @@ def broken_by_noise(matrices: Tensor, sizes: Sequence[float] | Tensor, seed: int
     Size s: the standard deviation of tangent noise, and, in units of a matrix's mean eigenvalue, that of noise on
     the entries (off the diagonal less by sqrt 2). At a multiple of the identity both are the same to first order.
     Whether a matrix is positive definite is decided by a Cholesky decomposition.
-    Shapes: ``matrices`` [n, p, p]. Raises: TypeError, ValueError.
+    Shapes: ``matrices`` [n, p, p].
     """
-    arguments.tensor("matrices", matrices, ndim=3, kind="float")
     MATRICES.require_point("matrices", matrices)
-    levels = [arguments.real("sizes", float(s), above=0.0) for s in sizes]
-    if not levels:
-        raise arguments.wrong(ValueError, "sizes", sizes, "at least one size")
+    levels = [float(s) for s in sizes]
     n, p, _ = matrices.shape
     w = normal((n, MATRICES.noise_size(matrices)), stream(seed, "broken by noise"), like=matrices)
     eye = torch.eye(p, dtype=matrices.dtype, device=matrices.device)
@@ -111,9 +107,7 @@ def broken_by_noise(matrices: Tensor, sizes: Sequence[float] | Tensor, seed: int
 
 
 def draw_broken(ax: Axes, broken: Broken) -> str:
-    """Share of matrices that noise leaves indefinite, against its size. Raises: TypeError."""
-    if not isinstance(broken, Broken):
-        raise arguments.wrong(TypeError, "broken", broken, "what broken_by_noise returned")
+    """Share of matrices that noise leaves indefinite, against its size."""
     parts = []
     for i, (label, share) in enumerate((("noise on the entries", broken.entries), ("tangent noise", broken.tangent))):
         ax.semilogx(broken.sizes, 100 * share, label=label, **series(i))
@@ -133,15 +127,13 @@ def draw_bounds(ax: Axes, rows: Mapping[str, tuple[float, float, Any]]) -> str:
     """What was measured and what a theorem promises above it, in pairs on a logarithmic axis.
 
     Shapes: label -> (measured, its standard error, right side), as ``Checked`` of chapter03_simulation; for several
-    right sides a mapping from words to numbers. Raises: TypeError, ValueError (not positive).
+    right sides a mapping from words to numbers.
     """
     worst, above, looks = 0.0, [], {}
-    for i, (label, row) in enumerate(several("rows", rows).items()):
-        if not isinstance(row, tuple) or len(row) != 3:
-            raise arguments.wrong(TypeError, f"rows[{label!r}]", row, "(measured, standard error, right side)")
+    for i, (label, row) in enumerate(rows.items()):
         bounds = row[2] if isinstance(row[2], Mapping) else {"right side": row[2]}
-        measured, error = arguments.real("measured", row[0], above=0.0), arguments.real("error", row[1], 0.0)
-        values = {k: arguments.real(f"right side of {label}", v, above=0.0) for k, v in bounds.items()}
+        measured, error = row[0], row[1]
+        values = bounds
         ax.plot([measured, max(values.values())], [i, i], color=FAINT_CONNECTOR, linestyle="-", marker="", zorder=1)
         ax.plot([max(measured - 2 * error, 0.1 * measured), measured + 2 * error], [i, i], color=PALETTE[0],
                 linestyle="-", marker="|", markersize=9, zorder=2)  # fmt: skip

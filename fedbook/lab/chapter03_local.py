@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.randomness import normal, stream
 
 # --- several local steps (Lemma A.4, Theorem 5.5)
@@ -29,20 +28,13 @@ class Recursion(NamedTuple):
 def recursion_5_5(lr: float, beta: float, steps: int, smoothness: float, curvature: float = 1.0) -> Recursion:
     """Lemma A.4's recursion, run backwards from c_K = 1: c_k = c_{k+1} (1 + lr beta), closed form (1 + lr beta)^(K-k).
 
-    Shapes: ``c`` [K + 1], ``delta`` and ``q`` [K]. Raises: TypeError, ValueError. Source: PriRFed, Lemma A.4.
+    Shapes: ``c`` [K + 1], ``delta`` and ``q`` [K]. Source: PriRFed, Lemma A.4.
     """
-    lr, beta = arguments.real("lr", lr, above=0.0), arguments.real("beta", beta, above=1.0)
-    smoothness, curvature = (
-        arguments.real("smoothness", smoothness, above=0.0),
-        arguments.real("curvature", curvature, 1),
-    )
     c = [1.0]
-    for _ in range(arguments.integer("steps", steps, 1)):
+    for _ in range(steps):
         c.append(c[-1] * (1 + lr * beta))
     c = np.array(c[::-1])
     after = c[1:]
-    if after[0] >= beta:
-        raise ValueError(f"lr: got {lr}; allowed is a step below (beta^(1/(K-1)) - 1) / beta")
     return Recursion(c, lr - after * lr / beta, lr * beta * (smoothness + 2 * after * curvature) / (2 * (beta - after)))
 
 
@@ -59,10 +51,9 @@ def theorem_5_5(
 ) -> float:
     """Right side of Theorem 5.5: gap / (K T delta_min) + q_0 (L_f^2 + d std^2); ``noise_energy`` is d std^2 here.
 
-    Raises: TypeError, ValueError. Source: PriRFed, Theorem 5.5.
+    Source: PriRFed, Theorem 5.5.
     """
-    gap, rounds = arguments.real("gap", gap, 0.0), arguments.integer("rounds", rounds, 1)
-    square = arguments.real("lipschitz", lipschitz, 0.0) ** 2 + arguments.real("noise_energy", noise_energy, 0.0)
+    square = lipschitz**2 + noise_energy
     found = recursion_5_5(lr, beta, steps, smoothness, curvature)
     return gap / (steps * rounds * float(found.delta.min())) + float(found.q.max()) * square
 
@@ -85,11 +76,11 @@ def recursion_b1(agents: int, smoothness: float = 1.0, curvature: float = 1.0, i
 
     lr = mu / (L N^(2/3) sqrt zeta), beta = L sqrt(zeta) / N^(1/3), m = floor(10 N / 3), unless ``inner`` is given.
     c_j = c_{j+1} (1 + theta) + L^3 lr^2 with theta = beta lr + 2 zeta L^2 lr^2, so c_0 = L^3 lr^2 ((1 + theta)^m - 1)
-    / theta. nu = min delta * L N^(2/3) sqrt zeta. Raises: TypeError, ValueError. Source: PriRFed, Lemma B.1.
+    / theta. nu = min delta * L N^(2/3) sqrt zeta. Source: PriRFed, Lemma B.1.
     """
-    agents, size = arguments.integer("agents", agents, 1), arguments.real("smoothness", smoothness, above=0.0)
-    zeta = arguments.real("curvature", curvature, 1.0)
-    inner = 10 * agents // 3 if inner is None else arguments.integer("inner", inner, 1)
+    size = smoothness
+    zeta = curvature
+    inner = 10 * agents // 3 if inner is None else inner
     scale = size * agents ** (2 / 3) * math.sqrt(zeta)
     lr, beta = 0.1 / scale, size * math.sqrt(zeta) / agents ** (1 / 3)
     theta, c = beta * lr + 2 * zeta * (size * lr) ** 2, [0.0]
@@ -114,13 +105,12 @@ def theorem_5_6(
 
     ``printed``: with c = 10 N / (3 m) and 1/100. Otherwise what Lemma B.1 gives: gap / (m K T delta_min) +
     (L / 2 + c_0 zeta) lr^2 d std^2 / delta_min. That too needs identical agents, and steps that go on from the last
-    point. Raises: TypeError, ValueError. Source: PriRFed, Theorem 5.6.
+    point. Source: PriRFed, Theorem 5.6.
     """
-    gap, rounds = arguments.real("gap", gap, 0.0), arguments.integer("rounds", rounds, 1)
-    epochs, energy = arguments.integer("epochs", epochs, 1), arguments.real("noise_energy", noise_energy, 0.0)
+    energy = noise_energy
     found = recursion_b1(agents, smoothness, curvature)
     root, least = math.sqrt(curvature), float(found.delta.min())
-    if arguments.flag("printed", printed):
+    if printed:
         start = 10 * agents / (3 * found.inner) * smoothness * root / (agents ** (1 / 3) * epochs * rounds) * gap
         return start + energy / (100 * root) * (agents ** (-2 / 3) + 1 / agents)
     noise = (0.5 * smoothness + float(found.c[0]) * curvature) * found.lr**2 * energy / least
@@ -138,7 +128,7 @@ def line_gradient(
     Every record of an agent is the same, so its variance reduced direction is its gradient, plus noise N(0, std^2).
     A round goes on from the last local point and x~ is one of the first ``steps`` points of a random round, as the
     proofs need it; ``literal``: Option 2 as printed, a random local point is uploaded and x~ is one of the uploads.
-    Shapes: ``centres`` a [N]. Raises: TypeError, ValueError.
+    Shapes: ``centres`` a [N].
     """
     lr, steps, rounds, start, std = _line(centres, lr, steps, rounds, start, std)
     keep = (1 - lr) ** torch.arange(steps + 1, dtype=torch.float64)  # r_j: what is left of x - a after j steps
@@ -160,9 +150,9 @@ def line_by_simulation(
     centres: Tensor, lr: float, steps: int, rounds: int, start: float, std: float = 0.0, literal: bool = False,
     repetitions: int = 400, seed: int = 0,
 ) -> tuple[float, float]:  # fmt: skip
-    """The same by ``repetitions`` runs at once: mean and standard error. Raises: TypeError, ValueError."""
+    """The same by ``repetitions`` runs at once: mean and standard error."""
     lr, steps, rounds, start, std = _line(centres, lr, steps, rounds, start, std)
-    rng, count = stream(seed, "line"), arguments.integer("repetitions", repetitions, 2)
+    rng, count = stream(seed, "line"), repetitions
     middle, row = centres.mean(), torch.arange(count)
     x, total = torch.full((count,), start, dtype=torch.float64), torch.zeros(count, dtype=torch.float64)
     for _ in range(rounds):
@@ -182,7 +172,7 @@ def line_by_simulation(
 def expected_product(centres: Tensor, lr: float, start: float) -> tuple[float, float]:
     """(A.16)'s equation after one local step: E <f'(x_1), eta>, and E |f'(x_1)|^2 which the proof takes it for.
 
-    Shapes: ``centres`` a [N], of which one agent is drawn. Raises: TypeError, ValueError. Source: PriRFed, (A.16).
+    Shapes: ``centres`` a [N], of which one agent is drawn. Source: PriRFed, (A.16).
     """
     lr, _, _, start, _ = _line(centres, lr, 1, 1, start, 0.0)
     x = start - lr * (start - centres.double())  # one point for every agent that may have been drawn
@@ -193,7 +183,6 @@ def expected_product(centres: Tensor, lr: float, start: float) -> tuple[float, f
 def _line(
     centres: Tensor, lr: float, steps: int, rounds: int, start: float, std: float
 ) -> tuple[float, int, int, float, float]:
-    arguments.tensor("centres", centres, ndim=1, kind="float")
-    return (arguments.real("lr", lr, above=0.0, below=2.0), arguments.integer("steps", steps, 1),
-            arguments.integer("rounds", rounds, 1), arguments.real("start", start),
-            arguments.real("std", std, 0.0))  # fmt: skip
+    return (lr, steps,
+            rounds, start,
+            std)  # fmt: skip

@@ -16,7 +16,6 @@ from matplotlib.collections import LineCollection
 from matplotlib.patches import Circle, Polygon
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.geometry import Sphere
 from fedbook.lab.panels import panels
 from fedbook.lab.style import (
@@ -37,11 +36,11 @@ SPHERE = Sphere()
 class View:
     """An observer far away, in the direction ``azimuth`` (around the third axis) and ``elevation``, in degrees.
 
-    Shapes: points are [..., 3], tensors or arrays; the page [..., 2]. Raises: TypeError, ValueError.
+    Shapes: points are [..., 3], tensors or arrays; the page [..., 2].
     """
 
     def __init__(self, azimuth: float = 0.0, elevation: float = 20.0) -> None:
-        a, e = (math.radians(arguments.real(n, v)) for n, v in (("azimuth", azimuth), ("elevation", elevation)))
+        a, e = (math.radians(v) for n, v in (("azimuth", azimuth), ("elevation", elevation)))
         self.toward = np.array([math.cos(e) * math.cos(a), math.cos(e) * math.sin(a), math.sin(e)])
         right = np.array([-math.sin(a), math.cos(a), 0.0])
         self.page = np.stack([right, np.cross(self.toward, right)])
@@ -117,8 +116,8 @@ def compass(x: Tensor) -> Tensor:
 
 
 def place(azimuth: float, elevation: float) -> Tensor:
-    """The point of the sphere at these degrees. Raises: TypeError, ValueError."""
-    a, e = (math.radians(arguments.real(n, v)) for n, v in (("azimuth", azimuth), ("elevation", elevation)))
+    """The point of the sphere at these degrees."""
+    a, e = (math.radians(v) for n, v in (("azimuth", azimuth), ("elevation", elevation)))
     return torch.tensor([math.cos(e) * math.cos(a), math.cos(e) * math.sin(a), math.sin(e)], dtype=torch.float64)
 
 
@@ -133,11 +132,7 @@ def draw_sphere_geometry(ax: Axes, *, length: float = 1.1) -> str:
     """A point x, its tangent plane, a tangent vector v of that ``length``, the geodesic to Exp_x(v), and the way back.
 
     From pi on Log gives another vector than v: the one that goes round the other side.
-    Raises: TypeError, ValueError (not above 0, 2 pi or more, pi).
     """
-    length = arguments.real("length", length, above=0.0, below=2 * math.pi)
-    if abs(length - math.pi) < 1e-6:
-        raise arguments.wrong(ValueError, "length", length, "any but pi: no geodesic to the antipode is the shortest")
     eye, x = View(0, 12), place(-28, 52)
     east, north = compass(x)
     v = length * SPHERE.nearest(east - 0.25 * north)
@@ -201,10 +196,9 @@ def draw_transport(ax: Axes) -> str:
 def draw_tangent_noise(axes: Any, *, std: float = 0.3, draws: int = 400, seed: int = 0) -> str:
     """Noise N_x(0, std^2) in the tangent plane (left) and where Exp takes it (right); circles at std and 2 std.
 
-    Shapes: ``axes`` two of them. Raises: TypeError, ValueError.
+    Shapes: ``axes`` two of them.
     """
     left, right = panels(axes, 2)
-    std, draws = arguments.real("std", std, above=0.0, maximum=0.6), arguments.integer("draws", draws, 2)
     eye, x = View(10, 24), place(-12, 42)
     noise = std * SPHERE.tangent_gaussian(x, normal((draws, 3), stream(seed, "tangent noise")))
     turn = torch.linspace(0, 2 * math.pi, 121, dtype=torch.float64)[:, None]

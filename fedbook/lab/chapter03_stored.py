@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.lab.chapter03_descent import noise_floor
-from fedbook.lab.panels import plain_log, several
-from fedbook.lab.results import curve
+from fedbook.lab.panels import plain_log
+from fedbook.lab.results import Cell, Table, curve, scores, setting, spread_text, text_table
 from fedbook.lab.style import band, series
 from fedbook.papers.prirfed import METHODS
-from fedbook.papers.prirfed.losses import Eigenvector
 from fedbook.papers.prirfed.problem import ManifoldProblem
 
-Table = Mapping[str, Any]
 Curves = dict[str, tuple[Tensor, Tensor]]
 
 METRICS = {
@@ -45,81 +42,40 @@ RECORDS |= {f"frechet-{name}": 20_000 for name in ("patches", "cifar10", "pathmn
 # --- cells
 
 
-class Row(NamedTuple):
-    """One cell at its last round: ``values`` [S] of the metric (NaN: diverged), and the epsilon of one call and a run.
-
-    Both are sound, at the run's ``delta``; ``epsilon`` is that of the seed that spent most. None: no guarantee.
-    """
-
-    method: str
-    varied: dict[str, Any]
-    values: Tensor
-    epsilon_call: float | None
-    epsilon: float | None
-    delta: float | None
-
-
-def last_rows(table: Table, metric: str | None = None, **fixed: Any) -> list[Row]:
-    """Every chosen cell at its last round, in the order of the table, methods without noise last.
-
-    Raises: TypeError, ValueError (no such cell, metric or setting).
-    """
-    rows = []
-    for cell in _cells(table, fixed):
-        runs = cell["runs"]
-        found = [run["metrics"].get(metric or table["metric"], "?") for run in runs]
-        if "?" in found:
-            raise arguments.wrong(ValueError, "metric", metric, "one of " + ", ".join(runs[0]["metrics"]))
-        spent = [run["epsilon"] for run in runs]
-        rows.append(
-            Row(
-                cell["method"], _varied(cell),
-                torch.tensor([math.nan if v is None else v for v in found], dtype=torch.float64),
-                runs[0]["metrics"].get("epsilon_call"), None if None in spent else max(spent), runs[0]["delta"],
-            )
-        )  # fmt: skip
-    return rows
-
-
 def last_table(*tables: Table, metric: str | None = None, **fixed: Any) -> str:
     """Mean ± standard deviation over seeds at the last round, and what a call and a run cost a record, as text.
 
-    Raises: TypeError, ValueError.
+    Both epsilons are sound, that of a run at its delta and of the seed that spent most.
     """
-    rows: dict[str, Row] = {}
-    for row in (row for table in tables for row in last_rows(table, metric, **fixed)):
-        rows.setdefault(f"{row.method} {row.varied}", row)  # a method without noise comes once
-    if not rows:
-        raise arguments.wrong(TypeError, "table", tables, "at least one comparison")
-    names = list(dict.fromkeys(name for row in rows.values() for name in row.varied))
+    chosen: dict[str, tuple[Cell, dict[str, Any]]] = {}
+    for cell in (cell for table in tables for cell in _cells(table, fixed)):
+        chosen.setdefault(f"{cell['method']} {_varied(cell)}", (cell, _varied(cell)))  # without noise: once
+    names = list(dict.fromkeys(name for _, varied in chosen.values() for name in varied))
     word = metric or tables[0]["metric"]
-    lines = [["method", *names, word, "epsilon of a call", "of the run", "delta"]]
-    for row in rows.values():
-        private = METHODS[row.method].private
-        spent = [
-            _short(v) if v is not None else "no bound" if private else "-" for v in (row.epsilon_call, row.epsilon)
-        ]
-        delta = "-" if row.delta is None else f"{row.delta:g}"
-        lines.append(
-            [row.method, *(_short(row.varied.get(n, "-")) for n in names), mean_text(row.values), *spent, delta]
-        )
-    wide = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    rows = [["method", *names, word, "epsilon of a call", "of the run", "delta"]]
+    for cell, varied in chosen.values():
+        runs, none = cell["runs"], "no bound" if METHODS[cell["method"]].private else "-"
+        whole = [run["epsilon"] for run in runs]
+        spent = (runs[0]["metrics"].get("epsilon_call"), None if None in whole else max(whole))
+        rows.append([
+            cell["method"], *(_short(varied.get(name, "-")) for name in names),
+            spread_text(scores(cell, word), ".3g", ".2g"), *(none if v is None else _short(v) for v in spent),
+            "-" if runs[0]["delta"] is None else f"{runs[0]['delta']:g}",
+        ])  # fmt: skip
     settings = tables[0]["settings"]
     head = (
         f"{tables[0]['problem']}, {settings['rounds']} rounds, {settings['agents_per_round'] or 'all'} agents a round; "
         f"mean ± standard deviation over {tables[0]['seeds']} seeds; sound epsilons, a call's at its own delta "
         f"{settings['delta_call']:g}"
     )
-    return "\n".join(
-        [head, *("  ".join(f"{v:{w}}" for v, w in zip(line, wide, strict=True)).rstrip() for line in lines)]
-    )
+    return head + "\n" + text_table(rows, left=len(rows[0]))
 
 
 def curves_of(table: Table, metric: str | None = None, **fixed: Any) -> Curves:
     """Label -> (rounds [E], values [S, E]) of every chosen cell; the label says method and settings where they differ.
 
     A method without noise comes once for all settings of the noise. The cost is computed from the excess risk where
-    only that was kept. Raises: TypeError, ValueError (no such cell or metric, a run that was never judged).
+    only that was kept.
     """
     cells, found, metric = _cells(table, fixed), {}, metric or table["metric"]
     alone = len({cell["method"] for cell in cells}) == 1
@@ -128,42 +84,28 @@ def curves_of(table: Table, metric: str | None = None, **fixed: Any) -> Curves:
         words = [_words(name, cell["varied"][name]) for name in loose]
         label = ", ".join(words if alone and words else [cell["method"], *words])
         kept = "excess_risk" if metric == "cost" and metric not in cell["curve"] else metric
-        if kept not in cell["curve"]:
-            raise arguments.wrong(ValueError, "metric", metric, f"one of {', '.join(cell['curve'])}; cost")
         t, values = curve(cell, kept)
-        if not len(t):
-            raise arguments.wrong(ValueError, "table", label, "runs of at least one round")
         found.setdefault(label, (t, values if kept == metric else values + true_value(table)))
     return found
 
 
 def true_value(table: Table) -> float:
-    """f(x*), the smallest cost over all records: what the cost exceeds by the excess risk.
-
-    Raises: TypeError, ValueError (all runs diverged).
-    """
-    for cell in _cells(table, {}):
-        for metrics in (run["metrics"] for run in cell["runs"]):
-            if None not in (metrics.get("cost"), metrics.get("excess_risk")):
-                return metrics["cost"] - metrics["excess_risk"]
-    raise arguments.wrong(ValueError, "table", table.get("problem"), "a run that did not diverge")
+    """f(x*), the smallest cost over all records: what the cost exceeds by the excess risk."""
+    judged = (run["metrics"] for cell in table["cells"] for run in cell["runs"])
+    one = next(m for m in judged if None not in (m.get("cost"), m.get("excess_risk")))
+    return one["cost"] - one["excess_risk"]
 
 
-def floor_of(
-    table: Table, against: str, tail: float = 0.25, metric: str = "excess_risk", **fixed: Any
-) -> tuple[Tensor, Tensor]:
-    """The metric's mean over the last share ``tail`` of the judged rounds, for every value of a setting that varies.
+def floor_of(table: Table, against: str, **fixed: Any) -> tuple[Tensor, Tensor]:
+    """The excess risk's mean over the last quarter of the judged rounds, for every value of a setting that varies.
 
     ``against``: a varied setting, or "records": N_i. Shapes: x [n] in rising order, values [n, S].
-    Raises: TypeError, ValueError (further settings or methods that vary and are not fixed).
     """
-    tail, found = arguments.real("tail", tail, above=0.0, maximum=1.0), {}
+    found = {}
     for cell in _cells(table, fixed):
         x = float(_setting(table, cell, against))
-        if x in found:
-            raise arguments.wrong(ValueError, "fixed", fixed, f"settings that leave one cell for {against} = {x:g}")
-        _, values = curve(cell, metric)
-        found[x] = values[:, -max(1, round(tail * values.shape[1])) :].mean(1)
+        _, values = curve(cell, "excess_risk")
+        found[x] = values[:, -max(1, round(values.shape[1] / 4)) :].mean(1)
     return torch.tensor(sorted(found), dtype=torch.float64), torch.stack([found[x] for x in sorted(found)])
 
 
@@ -171,32 +113,24 @@ def eigenvector_floor(problem: ManifoldProblem, lr: float, sigma: float, per_rou
     """Where noise and pull balance near the leading eigenvector: alpha (sigma^2 / s) / 2 sum_k 1 / (2 - alpha h_k).
 
     h_k = 2 (lambda_1 - lambda_k): the curvatures of the pooled risk at its minimum. For agents of equal size whose
-    records are alike; every local step brings its noise, so K does not matter. Raises: TypeError, ValueError.
+    records are alike; every local step brings its noise, so K does not matter.
     """
-    if not isinstance(problem, ManifoldProblem) or not isinstance(problem.loss, Eigenvector):
-        raise arguments.wrong(TypeError, "problem", problem, "a leading-eigenvector problem")
     z = problem.samples["z"]
     values = torch.linalg.eigvalsh(z.mT @ z / len(z)).cpu()
-    per_round = arguments.integer("per_round", per_round, 1)
-    return noise_floor(lr, 2 * (values[-1] - values[:-1]), arguments.real("sigma", sigma, 0.0) ** 2 / per_round)
+    return noise_floor(lr, 2 * (values[-1] - values[:-1]), sigma**2 / per_round)
 
 
 # --- figures
 
 
-def draw_runs(ax: Axes, curves: Curves, metric: str = "excess_risk", best: float | None = None) -> str:
+def draw_runs(ax: Axes, curves: Curves, metric: str = "excess_risk") -> str:
     """A metric by round: the mean over seeds, and a band from the lowest to the highest seed.
 
-    On a logarithmic axis where everything is positive. ``best``: the true value, a dotted line. Seeds that diverged
-    are left out and told. Shapes: label -> (rounds [E], values [S, E]). Raises: TypeError, ValueError.
+    On a logarithmic axis where everything is positive. Seeds that diverged are left out and told.
+    Shapes: label -> (rounds [E], values [S, E]).
     """
-    arguments.one_of("metric", metric, METRICS)
-    parts, lowest = [], math.inf if best is None else arguments.real("best", best)
-    for i, (label, pair) in enumerate(several("curves", curves).items()):
-        if not isinstance(pair, tuple) or len(pair) != 2:
-            raise arguments.wrong(TypeError, f"curves[{label!r}]", pair, "(rounds [E], values [S, E])")
-        t = arguments.tensor(f"rounds of {label!r}", pair[0], ndim=1)
-        values = arguments.tensor(f"values of {label!r}", pair[1], shape=(None, len(t)), kind="float", finite=False)
+    parts, lowest = [], math.inf
+    for i, (label, (t, values)) in enumerate(curves.items()):
         whole = values[values.isfinite().all(1)]
         lost = f", {len(values) - len(whole)} of {len(values)} diverged" if len(whole) < len(values) else ""
         if not len(whole) or not len(t):
@@ -207,11 +141,6 @@ def draw_runs(ax: Axes, curves: Curves, metric: str = "excess_risk", best: float
         lowest = min(lowest, float(low.min()))
         spread = f" ({float(low[-1]):.3g} to {float(high[-1]):.3g})" if len(whole) > 1 else ""
         parts.append(f"{label} {float(mean[-1]):.3g}{spread}{lost}")
-    if not ax.lines:
-        raise arguments.wrong(ValueError, "curves", parts, "a run that did not diverge")
-    if best is not None:
-        ax.axhline(best, color="black", linewidth=1.4, linestyle=":", label="true value")
-        parts.append(f"true value {best:.4g}")
     if lowest > 0:
         plain_log(ax.yaxis)
     ax.set(xlabel="round", ylabel=METRICS[metric][1])
@@ -228,7 +157,6 @@ def draw_floor(
     """Measured excess risk at the end against a setting, every seed a dot, and predicted noise floors as lines.
 
     Shapes: label -> (x [n], values [n, S]), as :func:`floor_of` gives them; label -> (x [m], y [m]).
-    Raises: TypeError, ValueError (not positive).
     """
     names = {
         "epsilon_call": r"$\varepsilon$ of one call",
@@ -236,11 +164,7 @@ def draw_floor(
         "records": "records of an agent $N_i$",
     }
     parts = []
-    for i, (label, (x, values)) in enumerate(several("measured", measured).items()):
-        x = arguments.tensor(f"x of {label!r}", x, ndim=1, kind="float")
-        arguments.tensor(f"values of {label!r}", values, shape=(len(x), None), kind="float")
-        if not len(x) or float(x.min()) <= 0 or float(values.min()) <= 0:
-            raise arguments.wrong(ValueError, f"measured[{label!r}]", values, "positive numbers")
+    for i, (label, (x, values)) in enumerate(measured.items()):
         look, mean = series(i) | {"linestyle": ""}, values.mean(1)
         ax.plot(x.repeat_interleave(values.shape[1]), values.flatten(), alpha=0.3, **(look | {"markersize": 3}))
         ax.plot(x, mean, label=label, **(look | {"markersize": 7.5}))
@@ -257,43 +181,28 @@ def draw_floor(
     return f"Mean excess risk at the end over {values.shape[1]} seeds: {'; '.join(parts)}."
 
 
-def mean_text(values: Tensor) -> str:
-    """Mean ± standard deviation over seeds, to three digits; how many diverged."""
-    whole = values[values.isfinite()]
-    if not len(whole):
-        return "diverged"
-    spread = f" ± {float(whole.std()):.2g}" if len(whole) > 1 else ""
-    lost = f" ({len(values) - len(whole)} diverged)" if len(whole) < len(values) else ""
-    return f"{float(whole.mean()):.3g}{spread}{lost}"
-
-
-def _cells(table: Any, fixed: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    if not isinstance(table, Mapping) or "cells" not in table:
-        raise arguments.wrong(TypeError, "table", table, "a comparison: what compare() or stored() returns")
+def _cells(table: Table, fixed: Mapping[str, Any]) -> list[Cell]:
     found = [
         cell for cell in table["cells"]
         if all(_is(_setting(table, cell, name), value) for name, value in fixed.items() if _matters(name, cell))
     ]  # fmt: skip
-    if not found:
-        raise arguments.wrong(ValueError, "fixed", dict(fixed), "a method and settings that have a cell in the table")
     return sorted(found, key=lambda cell: not METHODS[cell["method"]].private)
 
 
-def _matters(name: str, cell: Mapping[str, Any]) -> bool:
+def _matters(name: str, cell: Cell) -> bool:
     return name not in NOISE or METHODS[cell["method"]].private
 
 
-def _varied(cell: Mapping[str, Any]) -> dict[str, Any]:
+def _varied(cell: Cell) -> dict[str, Any]:
     """What varies in a cell and matters to its method."""
     return {name: value for name, value in cell["varied"].items() if _matters(name, cell)}
 
 
-def _setting(table: Table, cell: Mapping[str, Any], name: str) -> Any:
-    known = {**table["settings"], **cell["tuned"], **cell["varied"], "method": cell["method"]}
-    known["records"] = (known["samples"] or RECORDS.get(table["problem"], 0)) / known["agents"]
-    if name not in known:
-        raise arguments.wrong(ValueError, "setting", name, "one of " + ", ".join(known))
-    return known[name]
+def _setting(table: Table, cell: Cell, name: str) -> Any:
+    if name == "records":
+        samples = setting(table, cell, "samples") or RECORDS[table["problem"]]
+        return samples / setting(table, cell, "agents")
+    return setting(table, cell, name)
 
 
 def _is(found: Any, wanted: Any) -> bool:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.geometry import Manifold, Sphere, tangent_mean
 from fedbook.papers.prirfed.losses import Eigenvector, clip_factor
 from fedbook.randomness import normal, stream
@@ -25,7 +24,7 @@ def noise_covariance(manifold: Manifold, x: Tensor, noise: Callable[[Tensor, Ten
     """The exact covariance [d, d], in an orthonormal basis at x, of ``noise(x, w)`` for standard normal w.
 
     ``noise`` must be linear in w; by default it is the manifold's own, for which this is the identity matrix.
-    Shapes: ``x [*point]``, ``w [noise_size]``. Raises: TypeError, ValueError.
+    Shapes: ``x [*point]``, ``w [noise_size]``.
     """
     manifold.require_point("x", x)
     draw = manifold.tangent_gaussian if noise is None else noise
@@ -43,7 +42,7 @@ def in_basis(manifold: Manifold, x: Tensor, vectors: Tensor) -> Tensor:
 def ambient_noise(manifold: Manifold, x: Tensor) -> Tensor:
     """The covariance [d, d] of a projected AMBIENT standard normal: the identity on the sphere, not elsewhere.
 
-    Shapes: ``x [*point]``. Raises: TypeError, ValueError.
+    Shapes: ``x [*point]``.
     """
     manifold.require_point("x", x)
     ambient = torch.eye(x.numel(), dtype=x.dtype).reshape(-1, *x.shape)
@@ -52,8 +51,7 @@ def ambient_noise(manifold: Manifold, x: Tensor) -> Tensor:
 
 
 def square_norms(manifold: Manifold, x: Tensor, std: float, draws: int, seed: int) -> tuple[float, float, float]:
-    """E |noise|_x^2 by simulation, its standard error, and d std^2. Raises: TypeError, ValueError."""
-    std, draws = arguments.real("std", std, 0.0), arguments.integer("draws", draws, 2)
+    """E |noise|_x^2 by simulation, its standard error, and d std^2."""
     w = normal((draws, manifold.noise_size(x)), stream(seed, "square norms"))
     square = manifold.norm(x, std * manifold.tangent_gaussian(x, w)).square()
     return float(square.mean()), float(square.std()) / math.sqrt(draws), manifold.dimension(x) * std**2
@@ -62,10 +60,10 @@ def square_norms(manifold: Manifold, x: Tensor, std: float, draws: int, seed: in
 def normaliser(dimension: int, std: float) -> tuple[float, float, float]:
     """The integral of exp(-|v|^2 / (2 std^2)) over R^d: by quadrature in the radius, (2 pi std^2)^(d/2), as printed.
 
-    Printed is its inverse, sqrt((2 pi)^d std^2), so the last number is 1 over that. Raises: TypeError, ValueError.
+    Printed is its inverse, sqrt((2 pi)^d std^2), so the last number is 1 over that.
     Source: PriRFed, Definition 2.5.
     """
-    d, std = arguments.integer("dimension", dimension, 1), arguments.real("std", std, above=0.0)
+    d = dimension
     r = torch.linspace(0, 12 * std, 20_001, dtype=torch.float64)
     area = 2 * math.pi ** (d / 2) / math.gamma(d / 2)  # of the unit sphere in R^d
     found = _simpson(area * r ** (d - 1) * (-0.5 * (r / std) ** 2).exp(), float(r[1]))
@@ -91,11 +89,10 @@ def privacy_loss(
     """log p(y) / q(y) for y = first + noise: the densities of both worlds are those of Definition 2.5.
 
     It is N(mu^2 / 2, mu^2) with mu = |first - second|_x / std: one number is left of the whole tangent space.
-    Shapes: ``first``, ``second`` tangent at x. Raises: TypeError, ValueError.
+    Shapes: ``first``, ``second`` tangent at x.
     """
     manifold.require_tangent("first", x, first)
     manifold.require_tangent("second", x, second)
-    std, draws = arguments.real("std", std, above=0.0), arguments.integer("draws", draws, 2)
     w = normal((draws, manifold.noise_size(x)), stream(seed, "privacy loss"))
     y = first + std * manifold.tangent_gaussian(x, w)
     loss = (manifold.norm(x, y - second).square() - manifold.norm(x, y - first).square()) / (2 * std**2)
@@ -105,11 +102,7 @@ def privacy_loss(
 
 
 def delta_by_quadrature(epsilon: float, mu: float) -> float:
-    """The integral of max(0, p - e^epsilon q) for p = N(mu, 1), q = N(0, 1); ``gaussian_delta`` is its closed form.
-
-    Raises: TypeError, ValueError.
-    """
-    epsilon, mu = arguments.real("epsilon", epsilon, 0.0, 700.0), arguments.real("mu", mu, above=0.0)
+    """The integral of max(0, p - e^epsilon q) for p = N(mu, 1), q = N(0, 1); ``gaussian_delta`` is its closed form."""
     start = epsilon / mu + mu / 2  # where p = e^epsilon q: the integrand is smooth on the right of it
     x = torch.linspace(start, max(start, mu) + 14, 200_001, dtype=torch.float64)
     p, q = ((-0.5 * (x - m) ** 2).exp() / math.sqrt(2 * math.pi) for m in (mu, 0.0))
@@ -126,10 +119,9 @@ def _simpson(y: Tensor, step: float) -> float:
 def clipped(manifold: Manifold, x: Tensor, vectors: Tensor, bound: float) -> Tensor:
     """min(1, bound / |v|_x) v for each of the vectors, in the Riemannian norm: ``[..., *point]``.
 
-    Raises: TypeError, ValueError. Source: PriRFed, Algorithm 2, line 4.
+    Source: PriRFed, Algorithm 2, line 4.
     """
-    bound = arguments.real("bound", bound, above=0.0)
-    length = manifold.norm(x, arguments.tensor("vectors", vectors, kind="float"))
+    length = manifold.norm(x, vectors)
     return clip_factor(length, bound).reshape(length.shape + (1,) * manifold.point_ndim) * vectors
 
 
@@ -144,12 +136,8 @@ class Sensitivity(NamedTuple):
 def clip_sensitivity(
     manifold: Manifold, x: Tensor, size: int, bound: float, tries: int = 2000, seed: int = 0
 ) -> Sensitivity:
-    """Replace one record of a batch of ``size``: the pair that attains 2 tau / b, and random pairs up to 10^3 tau long.
-
-    Raises: TypeError, ValueError.
-    """
-    size, tries = arguments.integer("size", size, 1), arguments.integer("tries", tries, 1)
-    bound, rng = arguments.real("bound", bound, above=0.0), stream(seed, "clip sensitivity")
+    """Replace one record of a batch of ``size``: the pair that attains 2 tau / b, random pairs up to 10^3 tau long."""
+    rng = stream(seed, "clip sensitivity")
 
     def draw(count: int) -> Tensor:
         vectors = manifold.tangent_gaussian(x, normal((count, manifold.noise_size(x)), rng))
@@ -177,10 +165,8 @@ def round_and_step(
     """Log_x of the new point after every agent's step and a tangent mean; and -lr sum p_i (slope_i + noise_i).
 
     Equal as long as every lr |slope + noise| is below the injectivity radius. Shapes: ``slopes``, ``noise``
-    ``[N, *point]``, ``weights`` [N]. Raises: TypeError, ValueError. Source: PriRFed, proof of Theorem 5.1.
+    ``[N, *point]``, ``weights`` [N]. Source: PriRFed, proof of Theorem 5.1.
     """
-    lr = arguments.real("lr", lr, above=0.0)
-    weights = arguments.tensor("weights", weights, ndim=1, kind="float")
     uploaded = manifold.exp(x, -lr * (slopes + noise))
     new = tangent_mean(manifold, x, uploaded, weights)
     share = (weights / weights.sum()).reshape(-1, *[1] * manifold.point_ndim)
@@ -190,7 +176,7 @@ def round_and_step(
 def wrapped(x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """On the sphere, pi < |v| < 2 pi: Log_x(Exp_x(v)), and v (1 - 2 pi / |v|), the way round the other side.
 
-    Shapes: ``x``, ``v`` [..., D]. Raises: TypeError, ValueError.
+    Shapes: ``x``, ``v`` [..., D].
     """
     sphere = Sphere()
     sphere.require_tangent("v", sphere.require_point("x", x), v)
@@ -198,22 +184,14 @@ def wrapped(x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def gradient(manifold: Manifold, function: Callable[[Tensor], Tensor], x: Tensor, step: float = 1e-5) -> Tensor:
-    """The Riemannian gradient of a scalar function by central differences along geodesics: ``[*point]``.
-
-    Raises: TypeError, ValueError.
-    """
-    step = arguments.real("step", step, above=0.0)
+    """The Riemannian gradient of a scalar function by central differences along geodesics: ``[*point]``."""
     basis = manifold.basis(manifold.require_point("x", x))
     rise = function(manifold.exp(x, step * basis)) - function(manifold.exp(x, -step * basis))
     return (rise.reshape(-1, *[1] * manifold.point_ndim) / (2 * step) * basis).sum(0)
 
 
 def hessian(manifold: Manifold, function: Callable[[Tensor], Tensor], x: Tensor, step: float = 1e-3) -> Tensor:
-    """The Riemannian Hessian [d, d] in ``manifold.basis(x)`` by second differences along geodesics.
-
-    Raises: TypeError, ValueError.
-    """
-    step = arguments.real("step", step, above=0.0)
+    """The Riemannian Hessian [d, d] in ``manifold.basis(x)`` by second differences along geodesics."""
     basis = manifold.basis(manifold.require_point("x", x))
     axis = -1 - manifold.point_ndim
     pairs = basis.unsqueeze(axis), basis.unsqueeze(axis - 1)
@@ -231,7 +209,7 @@ def variance_reduced(
     """DP-RSVRG's direction without noise for EVERY record that may be drawn, ``[N_i, *point]``.
 
     ``here``, ``there``: the records' gradients at x and at the anchor; ``bounds`` tau_0 (full gradient) and tau_1.
-    With equal bounds their mean is the clipped local gradient at x. Raises: TypeError, ValueError.
+    With equal bounds their mean is the clipped local gradient at x.
     Source: PriRFed, Algorithm 3, line 8.
     """
     full = clipped(manifold, anchor, there, bounds[0]).mean(0)
@@ -254,14 +232,13 @@ class Rayleigh(NamedTuple):
 
 
 def rayleigh(x: Tensor, z: Tensor) -> Rayleigh:
-    """The constants of one record of the eigenvector problem. Shapes: ``x``, ``z`` [D]. Raises: TypeError, ValueError.
+    """The constants of one record of the eigenvector problem. Shapes: ``x``, ``z`` [D].
 
     grad f = -2 a (z - a x) with a = z.x; Hess f[v] = -2 (I - x x^T) z z^T v + 2 a^2 v.
     Source: PriRFed, section 6.1.
     """
     sphere = Sphere()
     sphere.require_point("x", x)
-    arguments.tensor("z", z, shape=tuple(x.shape), kind="float")
     a, basis = z @ x, sphere.basis(x)
     angle = torch.atan2((z - a * x).norm(), a)
     moved = torch.stack([-2 * sphere.project(x, (z @ v) * z) + 2 * a**2 * v for v in basis])

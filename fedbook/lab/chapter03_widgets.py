@@ -15,7 +15,6 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Circle
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.experiment import plan
 from fedbook.geometry import Hyperboloid, Manifold, Sphere, frechet_mean, tangent_mean
 from fedbook.lab.chapter03_disk import arcs, disk
@@ -42,10 +41,9 @@ def digit_directions(count: int = 400) -> Tensor:
     """Digits as points of S^2: their coordinates along the first three principal directions, scaled to length 1.
 
     The directions are those of the second moments, not centred; the first has the digits on its positive side. What
-    the 61 others hold is thrown away: a picture's records, no experiment's. Shapes: [count, 3]. Raises: ValueError.
+    the 61 others hold is thrown away: a picture's records, no experiment's. Shapes: [count, 3].
     """
     z = manifold_problem("pca-digits", ManifoldSettings(agents=1)).samples["z"]
-    count = arguments.integer("count", count, 2, len(z))
     vectors = torch.linalg.eigh(z.mT @ z).eigenvectors[:, -3:].flip(1)
     vectors = vectors * (z @ vectors).sum(0).sign()
     return SPHERE.nearest((z @ vectors)[torch.from_numpy(stream(0, "digit directions").permutation(len(z))[:count])])
@@ -56,16 +54,11 @@ def clip_drawer(points: Tensor, delta: float = 1e-4) -> Callable[..., str]:
 
     Left the sphere, right the tangent plane at x with all vectors against the gradients. The noise is calibrated so
     that this call, on all ``records`` of an agent, costs one of them (epsilon, ``delta``). Shapes: ``points`` [n, 3].
-    Raises: TypeError, ValueError.
     """
-    arguments.tensor("points", points, shape=(None, 3), kind="float")
     SPHERE.require_point("points", points)
-    delta = arguments.real("delta", delta, above=0.0, below=1.0)
     eye, x = View(32, 22), place(62, 8)
     best = torch.linalg.eigh(points.mT @ points).eigenvectors[:, -1]
     best = torch.where(best @ points.mean(0) < 0, -best, best)
-    if len(points) < 2 or float(SPHERE.dist(x, best)) < 1e-6:
-        raise arguments.wrong(ValueError, "points", points, f"at least two, whose best point is not {x.tolist()}")
     ahead = SPHERE.nearest(SPHERE.log(x, best))
     axes_at_x = torch.stack([ahead, torch.linalg.cross(x, ahead)])
     pulls = -Eigenvector().gradients(x, {"z": points})
@@ -73,8 +66,8 @@ def clip_drawer(points: Tensor, delta: float = 1e-4) -> Callable[..., str]:
     def draw_clip(axes: Any, *, clip_norm: float, epsilon: float, records: int, seed: int) -> str:
         left, right = panels(axes, 2)
         bound, n = (
-            arguments.real("clip_norm", clip_norm, above=0.0),
-            arguments.integer("records", records, 2, len(points)),
+            clip_norm,
+            records,
         )
         sigma = calibrated_sigma_rsgd(epsilon, delta, n, n, bound, 1)
         own, short = pulls[:n], clipped(SPHERE, x, pulls[:n], bound)
@@ -140,7 +133,6 @@ def _in_the_plane(ax: Axes, vectors: Sequence[Tensor], bound: float, sigma: floa
 # --- two means
 
 SURFACES: dict[str, Manifold] = {"sphere": SPHERE, "hyperbolic plane": Hyperboloid()}
-SPREAD = 1.4  # the largest radius of the points, and the largest distance of the base
 _COUNT = 5
 
 
@@ -149,15 +141,9 @@ def draw_means(axes: Any, *, surface: str, spread: float, base: float, iteration
 
     Every tangent mean is the next one's base; right, their distance from the Frechet mean. To scale all lengths is to
     scale the curvature: with a small spread the surface is flat. Shapes: ``axes`` two of them.
-    Raises: TypeError, ValueError.
     """
     left, right = panels(axes, 2)
-    manifold = SURFACES[arguments.one_of("surface", surface, SURFACES)]
-    spread, base = (
-        arguments.real("spread", spread, above=0.0, maximum=SPREAD),
-        arguments.real("base", base, 0.0, SPREAD),
-    )
-    iterations = arguments.integer("iterations", iterations, 1, 20)
+    manifold = SURFACES[surface]
     centre = place(5, 25) if manifold is SPHERE else manifold.origin(3)
     frame = manifold.basis(centre)
     turn, far = torch.tensor([[0.3, 1.0, 2.4, 4.2, 5.1], [1.0, 0.55, 0.8, 0.95, 0.3]], dtype=torch.float64)
@@ -231,11 +217,10 @@ def start_live(epsilon_call: float, agents: int, solver: str, sigma_rule: str) -
     """Round after round (t, Step) of PriRFed on 6,000 images of MNIST, one agent drawn a round.
 
     ``solver``: "dp-rsgd" or "dp-rsvrg". The floor is that of the private noise alone (DP-RSVRG's drawn records add to
-    it). Raises: TypeError, ValueError.
+    it).
     """
     changes = {"epsilon_call": epsilon_call, "agents": agents, "sigma_rule": sigma_rule, "samples": SAMPLES,
                "agents_per_round": AGENTS_PER_ROUND, "rounds": ROUNDS, "evaluate_every": 1}  # fmt: skip
-    arguments.one_of("solver", solver, SOLVERS.values())
     rounds = plan(PAPER, solver, "pca-mnist", changes=changes, device="cpu").rounds()
     algorithm = rounds.algorithm
     sigma = max(algorithm.sigma(int(n)) for n in rounds.federation.sizes.unique())
@@ -256,9 +241,7 @@ def _images() -> ManifoldProblem:
 
 
 def draw_live(ax: Axes, history: Sequence[tuple[int, Step]]) -> str:
-    """Excess risk by round of the live run, and the predicted noise floor. Raises: ValueError (no step)."""
-    if not history:
-        raise arguments.wrong(ValueError, "history", history, "at least one step")
+    """Excess risk by round of the live run, and the predicted noise floor."""
     last = history[-1][1]
     t = [t for t, _ in history]
     ax.plot(t, [step.excess_risk for _, step in history], label=last.words, markevery=max(1, len(t) // 12), **series(0))

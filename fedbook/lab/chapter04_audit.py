@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedbook import arguments, data
+from fedbook import data
 from fedbook.federation import Federation, Rounds, tree_map
 from fedbook.learning.models import Parameters, model
 from fedbook.papers.dp2_fedsam import Config, DP2FedSAM
@@ -78,9 +78,8 @@ def worlds(
 ) -> tuple[Callable[[Sequence[int]], Tensor], Callable[[Sequence[int]], Tensor]]:
     """The two worlds, without and with the canary, for ``fedbook.privacy.audit.canary_scores``.
 
-    One full-batch local step a round; the clip norm is 1. Raises: TypeError, ValueError.
+    One full-batch local step a round; the clip norm is 1.
     """
-    arguments.real("noise_multiplier", noise_multiplier, above=0.0)
     config = Config(
         rounds=rounds, client_rate=rate, noise_multiplier=noise_multiplier, clip_norm=1.0, batch_size=0, body_epochs=1,
         lr_body=0.01, momentum=0.0, lr_decay=1.0, expected_cohort=3 * rate,

@@ -11,8 +11,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 
-from fedbook import arguments
 from fedbook.lab.chapter04_renyi import replaced_rdp
+from fedbook.lab.results import text_table
 from fedbook.lab.style import series
 from fedbook.privacy.gaussian import rdp_to_epsilon
 from fedbook.privacy.sampled import (
@@ -48,12 +48,10 @@ def theorem2_epsilon(noise_multiplier: float, rate: float, rounds: int, delta: f
 
     With c = 7 r^2 T / sigma^2 and L = log(1/delta) it solves epsilon^2 = c (epsilon + 2 L); the order is 1 + 2 L /
     epsilon. Where ``holds`` is False it promises nothing: the condition of
-    (24) fails, or epsilon is 2 L and more. Raises: TypeError, ValueError. Source: DP2-FedSAM, Theorem 2.
+    (24) fails, or epsilon is 2 L and more. Source: DP2-FedSAM, Theorem 2.
     """
-    sigma = arguments.real("noise_multiplier", noise_multiplier, above=0.0)
-    rate = arguments.real("rate", rate, above=0.0, maximum=1.0)
-    rounds = arguments.integer("rounds", rounds, 1)
-    log_inverse = -math.log(arguments.real("delta", delta, above=0.0, below=1.0))
+    sigma = noise_multiplier
+    log_inverse = -math.log(delta)
     c = 7 * (rate / sigma) ** 2 * rounds
     epsilon = 0.5 * (c + math.sqrt(c * c + 8 * c * log_inverse))
     order = 1 + 2 * log_inverse / epsilon
@@ -66,10 +64,7 @@ def theorem2_epsilon(noise_multiplier: float, rate: float, rounds: int, delta: f
 def draw_budget(
     ax: Axes, noise_multiplier: float, rate: float = RATE, rounds: int = ROUNDS, delta: float = 1e-3
 ) -> str:
-    """Epsilon against round by five accounts of the same noise; Theorem 2's is dashed where its condition fails.
-
-    Raises: TypeError, ValueError.
-    """
+    """Epsilon against round by five accounts of the same noise; Theorem 2's is dashed where its condition fails."""
     counts, z = _counts(rounds, 24), noise_multiplier
     few = counts[:: -max(1, len(counts) // 8)][::-1]  # the loss distribution takes a tenth of a second each
     told = [_plot(ax, 0, "none", counts, [_exact(z, rate, t, delta) for t in counts])]
@@ -84,11 +79,8 @@ def draw_budget(
 
 
 def draw_budget_live(ax: Axes, *, noise_multiplier: float, rate: float, rounds: int, delta_exponent: int) -> str:
-    """Epsilon against round for these settings, delta = 10^``delta_exponent``; the tight figure at the end only.
-
-    Raises: TypeError, ValueError.
-    """
-    delta, z = 10.0 ** arguments.integer("delta_exponent", delta_exponent, -12, -1), noise_multiplier
+    """Epsilon against round for these settings, delta = 10^``delta_exponent``; the tight figure at the end only."""
+    delta, z = 10.0**delta_exponent, noise_multiplier
     counts = _counts(rounds, 10)
     told = [_plot(ax, 0, "none", counts, [_exact(z, rate, t, delta) for t in counts])]
     told.append(_plot_theorem2(ax, 1, z, rate, counts, delta))
@@ -99,7 +91,6 @@ def draw_budget_live(ax: Axes, *, noise_multiplier: float, rate: float, rounds: 
 
 
 def _counts(rounds: int, points: int) -> list[int]:
-    rounds = arguments.integer("rounds", rounds, 1)
     return sorted({round(v) for v in np.geomspace(1, rounds, points)})
 
 
@@ -160,12 +151,11 @@ def sigma_table() -> str:
         "  by loss distribution": lambda n, e: _least(lambda s: sampled_epsilon(s, RATE, ROUNDS, 1 / n), e),
         "no sampling counted, exact": lambda n, e: _least(lambda s: _exact(s, RATE, ROUNDS, 1 / n), e),
     }
-    head = "".join(f"{f'N={n}, {e:g}':>12}" for n, e in SETTINGS)
-    lines = [f"sigma for rate {RATE:g}, {ROUNDS} rounds, delta = 1/N", f"{'clients, epsilon':38}{head}"]
+    lines = [["clients, epsilon", *(f"N={n}, {e:g}" for n, e in SETTINGS)]]
     for words, sigma in rows.items():
-        found = [sigma(n, e) for n, e in SETTINGS]
-        lines.append(f"{words:38}" + "".join(f"{'impossible' if s is None else f'{s:.3f}':>12}" for s in found))
-    return "\n".join(lines)
+        needed = (sigma(n, e) for n, e in SETTINGS)
+        lines.append([words, *("impossible" if s is None else f"{s:.3f}" for s in needed)])
+    return f"sigma for rate {RATE:g}, {ROUNDS} rounds, delta = 1/N\n" + text_table(lines, (38, 12))
 
 
 def _solved(rdp: Callable[[int, float, float], float], conversion: str, sensitivity: float = 1.0) -> Callable:

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.randomness import normal, stream
 
 # --- one round (D22)
@@ -38,11 +37,8 @@ class Quadratics(NamedTuple):
 
 
 def random_quadratics(federations: int, clients: int, dimension: int, seed: int) -> Quadratics:
-    """Random federations, float64: every second one convex, the others with curvatures of both signs.
-
-    Raises: TypeError, ValueError.
-    """
-    shape = [arguments.integer(n, v, 1) for n, v in
+    """Random federations, float64: every second one convex, the others with curvatures of both signs."""
+    shape = [v for n, v in
              (("federations", federations), ("clients", clients), ("dimension", dimension))]  # fmt: skip
     rng = stream(seed, "quadratic federations")
     factor = normal((*shape, dimension), rng)
@@ -70,12 +66,11 @@ def one_round(problem: Quadratics, lr: float, sam_radius: float, clip_norm: floa
     ``gradient`` -lr mean(alpha) |grad F|^2 / 2, ``sam`` lr mean(alpha) L^2 q^2 / 2, ``clipping``
     lr mean|alpha - mean alpha| max|g| |grad F|, ``step`` L |u|^2 / 2, ``noise`` L s^2 D / 2.
 
-    Raises: TypeError, ValueError. Source: repaired form of DP2-FedSAM's Lemmas 8 and 9; the proof stands in chapter 4.
+    Source: repaired form of DP2-FedSAM's Lemmas 8 and 9; the proof stands in chapter 4.
     """
-    lr, radius = arguments.real("lr", lr, above=0.0), arguments.real("sam_radius", sam_radius, 0.0)
-    clip_norm = arguments.real("clip_norm", clip_norm, above=0.0)
+    radius = sam_radius
     clients, dimension = problem.centre.shape[1:]
-    std = arguments.real("noise_multiplier", noise_multiplier, 0.0) * clip_norm / clients
+    std = noise_multiplier * clip_norm / clients
     x, smoothness = problem.at, problem.smoothness()
     everyone = x[:, None].expand_as(problem.centre)
     plain = problem.slopes(everyone)
@@ -102,19 +97,18 @@ def one_round(problem: Quadratics, lr: float, sam_radius: float, clip_norm: floa
 def momentum_weights(momentum: float, steps: int) -> Tensor:
     """How much each gradient counts in an update with momentum from a zero buffer: (1 - b^(steps - s)) / (1 - b).
 
-    Shapes: [steps] float64, the first gradient first. Raises: TypeError, ValueError.
+    Shapes: [steps] float64, the first gradient first.
     """
-    momentum = arguments.real("momentum", momentum, 0.0, below=1.0)
-    left = torch.arange(arguments.integer("steps", steps, 1), 0, -1, dtype=torch.float64)
+    left = torch.arange(steps, 0, -1, dtype=torch.float64)
     return (1 - momentum**left) / (1 - momentum)
 
 
 def longest_update(lr: float, steps: int, gradient_bound: float, momentum: float = 0.0) -> float:
     """The longest update that gradients of norm at most G allow: lr * G * sum of the weights, lr * steps * G without.
 
-    A clip norm of that size clips nothing. Raises: TypeError, ValueError.
+    A clip norm of that size clips nothing.
     """
-    reach = arguments.real("lr", lr, 0.0) * arguments.real("gradient_bound", gradient_bound, 0.0)
+    reach = lr * gradient_bound
     return reach * float(momentum_weights(momentum, steps).sum())
 
 

@@ -17,11 +17,11 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 from torch import Tensor
 from torch.func import vmap
 
-from fedbook import arguments
 from fedbook.federation.exchange import Local
 from fedbook.federation.history import History
 from fedbook.federation.loop import Rounds
 from fedbook.federation.tree import flatten, tree_map
+from fedbook.lab.panels import panels
 from fedbook.lab.style import PALETTE, REFERENCE, series
 from fedbook.learning.models import Parameters
 from fedbook.papers.dp2_fedsam.problem import PersonalProblem
@@ -35,12 +35,8 @@ def client_updates(problem: PersonalProblem, rounds: Rounds, slot: int, ids: Ten
     """What the clients ``ids`` of federation ``slot`` would send now: their changes, not clipped, each one vector.
 
     They train as in the next round, on their own rows; nothing is sent and nobody's head changes.
-    Shapes: ``ids`` [k] to [k, d], d the size of the shared part. Raises: TypeError, ValueError (nothing is shared).
+    Shapes: ``ids`` [k] to [k, d], d the size of the shared part.
     """
-    slot, ids = _slot(problem, rounds, slot), arguments.tensor("ids", ids, ndim=1, kind="integer")
-    clients = len(problem.train[slot].sizes)
-    if not len(ids) or int(ids.min()) < 0 or int(ids.max()) >= clients:
-        raise arguments.wrong(ValueError, "ids", ids.tolist(), f"at least one client, each in 0..{clients - 1}")
     k, own = len(ids), rounds.clients.get("all", {}).get("own", {})
     local = Local(
         group="all",
@@ -63,9 +59,8 @@ def client_loss(
     """The mean training loss of all clients of federation ``slot`` as a function of the shared part; and that part.
 
     Heads stay where they are, every client counts the same. For the functions of fedbook.papers.dp2_fedsam.sharpness.
-    Raises: TypeError, ValueError (nothing is shared).
     """
-    slot, net = _slot(problem, rounds, slot), problem.model
+    net = problem.model
     table, sizes = problem.train[slot].table, problem.train[slot].sizes
     place = table.to(problem.y.device)
     x, y = problem.x[place].flatten(0, 1), problem.y[place]
@@ -83,29 +78,17 @@ def client_loss(
     return loss, tree_map(lambda p: p[slot], rounds.server["shared"])
 
 
-def _slot(problem: PersonalProblem, rounds: Rounds, slot: int) -> int:
-    if not isinstance(problem, PersonalProblem):
-        raise arguments.wrong(TypeError, "problem", problem, "a PersonalProblem")
-    if not isinstance(rounds, Rounds):
-        raise arguments.wrong(TypeError, "rounds", rounds, "a Rounds")
-    if not rounds.server.get("shared"):
-        raise arguments.wrong(ValueError, "rounds", rounds.algorithm.name, "a method that shares something")
-    return arguments.integer("slot", slot, 0, len(rounds.seeds) - 1)
-
-
 # --- what clients send
 
 
 def draw_norms(ax: Axes, norms: Mapping[str, Tensor], clip_norm: float) -> str:
     """The length of every client's update by method, one dot a client, and the clip norm C as a line.
 
-    Shapes: label -> [k]. Raises: TypeError, ValueError (no method, a length that is not positive).
+    Shapes: label -> [k].
     """
-    clip_norm, parts = arguments.real("clip_norm", clip_norm, above=0.0), []
-    for i, (label, values) in enumerate(_several("norms", norms).items()):
-        lengths = arguments.tensor(f"norms[{label!r}]", values, ndim=1).double().cpu()
-        if not len(lengths) or float(lengths.min()) <= 0:
-            raise arguments.wrong(ValueError, f"norms[{label!r}]", values, "positive numbers, at least one")
+    parts = []
+    for i, (label, values) in enumerate(norms.items()):
+        lengths = values.double().cpu()
         scatter = (torch.arange(len(lengths)) * 0.618034) % 1 - 0.5  # golden ratio: even, and the same every time
         look = series(i)
         ax.plot(lengths, i + 0.6 * scatter, linestyle="", marker=look["marker"], color=look["color"], alpha=0.45)
@@ -128,31 +111,26 @@ def draw_update_norms(axes: Any, histories: Mapping[str, History]) -> str:
     """Length of a client's update by round: its mean over the cohort's clients, and their standard deviation.
 
     Both are averaged over seeds, the deviation through its square. Shapes: ``axes`` two of them.
-    Raises: TypeError, ValueError (no such trace).
     """
-    panels, parts = _panels(axes, 2, "one for the mean, one for the deviation"), []
-    for i, (label, history) in enumerate(_several("histories", histories).items()):
+    spots, parts = panels(axes, 2), []
+    for i, (label, history) in enumerate(histories.items()):
         t, mean = _trace(label, history, "update_norm")
         variance = np.clip(_trace(label, history, "update_norm_squared")[1] - mean**2, 0, None)
         mean, std = np.nanmean(mean, 1), np.sqrt(np.nanmean(variance, 1))
-        for ax, values in zip(panels, (mean, std), strict=True):
+        for ax, values in zip(spots, (mean, std), strict=True):
             ax.plot(t, values, label=label, markevery=max(1, len(t) // 10), **series(i))
         parts.append(f"{label} {mean[0]:.2g} to {mean[-1]:.2g} (deviation {std[0]:.2g} to {std[-1]:.2g})")
-    for ax, words in zip(panels, ("mean over clients", "standard deviation over clients"), strict=True):
+    for ax, words in zip(spots, ("mean over clients", "standard deviation over clients"), strict=True):
         ax.set(xlabel="round", title=words)
         ax.set_ylim(bottom=0)
-    panels[0].set_ylabel(r"length of an update $\|\Delta_i\|$")
-    _legend_beside(panels[1])
+    spots[0].set_ylabel(r"length of an update $\|\Delta_i\|$")
+    _legend_beside(spots[1])
     return f"Mean length of an update, first to last round: {'; '.join(parts)}."
 
 
 def _trace(label: str, history: History, name: str) -> tuple[np.ndarray, np.ndarray]:
     """The rounds [T] with anybody in the cohort, and the trace [T, S] (NaN where a seed's cohort was empty)."""
-    if not isinstance(history, History):
-        raise arguments.wrong(TypeError, f"histories[{label!r}]", history, "the history of a run")
     records = [r for r in history if any(v is not None for v in r.trace.get(name, []))]
-    if not records:
-        raise arguments.wrong(ValueError, f"histories[{label!r}]", history, f"rounds that trace {name}")
     table = [[np.nan if v is None else v for v in r.trace[name]] for r in records]
     return np.array([r.t + 1 for r in records]), np.array(table)
 
@@ -164,21 +142,18 @@ def draw_surface(axes: Any, surfaces: Mapping[str, Tensor], offsets: Tensor) -> 
     """The loss above its value in the middle, on a plane through each run's parameters: one scale for all panels.
 
     Shapes: ``axes`` one a surface; label -> [n, n] (loss_surface with two directions); ``offsets`` [n] distances.
-    Raises: TypeError, ValueError (other shapes, a middle that is not offset 0).
     """
-    panels, parts = _panels(axes, len(_several("surfaces", surfaces)), "one for each surface"), []
-    x = arguments.tensor("offsets", offsets, ndim=1, kind="float").double().cpu()
-    middle, n = int(x.abs().argmin()), len(x)
-    if n < 3 or float(x[middle].abs()) > 1e-6 * float(x.abs().max()):  # linspace misses 0 by a rounding
-        raise arguments.wrong(ValueError, "offsets", offsets, "at least three distances, one of them 0")
+    spots, parts = panels(axes, len(surfaces)), []
+    x = offsets.double().cpu()
+    middle = int(x.abs().argmin())
     rises, reach = {}, min(float(x[-1]), -float(x[0]))
     for label, surface in surfaces.items():
-        loss = arguments.tensor(f"surfaces[{label!r}]", surface, shape=(n, n), kind="float").double().cpu()
+        loss = surface.double().cpu()
         rises[label] = loss - loss[middle, middle]
     together = torch.stack(list(rises.values()))
     levels = MaxNLocator(10).tick_values(float(together.min()), float(together.max()))
     rim = ((x[:, None] ** 2 + x**2).sqrt() - reach).abs() <= float(x.diff().max()) / 2
-    for ax, (label, rise) in zip(panels, rises.items(), strict=True):
+    for ax, (label, rise) in zip(spots, rises.items(), strict=True):
         shown = ax.contourf(x, x, rise.T, levels=levels)
         seen = [level for level in levels[levels > 1e-9 * levels[-1]][::2] if level < float(rise.max())]
         if seen:
@@ -189,8 +164,8 @@ def draw_surface(axes: Any, surfaces: Mapping[str, Tensor], offsets: Tensor) -> 
         ax.grid(False)
         mean = float(rise[rim].mean())
         parts.append(f"{label} {mean:.3g} (highest {float(rise[rim].max()):.3g})")
-    panels[0].set_ylabel("distance along $u_2$")
-    panels[0].figure.colorbar(shown, ax=list(panels), label="rise of the loss", shrink=0.9)
+    spots[0].set_ylabel("distance along $u_2$")
+    spots[0].figure.colorbar(shown, ax=spots, label="rise of the loss", shrink=0.9)
     return f"Mean rise of the loss at distance {reach:.3g} in this plane: {'; '.join(parts)}."
 
 
@@ -202,16 +177,11 @@ def draw_terms(ax: Axes, cases: Mapping[str, tuple[Any, Mapping[str, Any]]]) -> 
 
     A bar marks their sum, a diamond the true change. Shapes: label -> (change, name -> term), numbers or tensors [F]
     over federations, which are averaged (chapter04_descent.one_round gives such a pair).
-    Raises: TypeError, ValueError (no case, no term, different names).
     """
     names, parts = None, []
-    for i, (label, case) in enumerate(_several("cases", cases).items()):
-        if not isinstance(case, tuple) or len(case) != 2 or not isinstance(case[1], Mapping):
-            raise arguments.wrong(TypeError, f"cases[{label!r}]", case, "(change, name -> term)")
+    for i, (label, case) in enumerate(cases.items()):
         change, terms = _mean(case[0]), {name: _mean(value) for name, value in case[1].items()}
         names = list(terms) if names is None else names
-        if list(terms) != names or not names:
-            raise arguments.wrong(ValueError, f"cases[{label!r}]", list(terms), f"the terms {names}, at least one")
         up = down = 0.0
         for j, (name, value) in enumerate(terms.items()):
             base = up if value >= 0 else down
@@ -232,20 +202,7 @@ def draw_terms(ax: Axes, cases: Mapping[str, tuple[Any, Mapping[str, Any]]]) -> 
 
 
 def _mean(value: Any) -> float:
-    return arguments.real("change or term", float(torch.as_tensor(value, dtype=torch.float64).mean()))
-
-
-def _several(name: str, values: Any) -> Mapping[str, Any]:
-    if not isinstance(values, Mapping) or not values:
-        raise arguments.wrong(TypeError, name, values, "a mapping from a label, at least one")
-    return values
-
-
-def _panels(axes: Any, count: int, whose: str) -> list[Axes]:
-    panels = list(np.atleast_1d(axes).ravel())
-    if len(panels) != count or not all(isinstance(ax, Axes) for ax in panels):
-        raise arguments.wrong(ValueError, "axes", axes, f"{count} axes, {whose}")
-    return panels
+    return float(torch.as_tensor(value, dtype=torch.float64).mean())
 
 
 def _logarithmic(axis: Axis) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.privacy.gaussian import gaussian_delta, gaussian_epsilon
 from fedbook.privacy.sampled import sampled_gaussian_rdp
 from fedbook.randomness import normal, stream
@@ -21,14 +20,12 @@ Density = Callable[[Tensor], Tensor]  # the logarithm of a density
 
 
 def log_normal(mean: float, std: float) -> Density:
-    """The logarithm of the density of N(mean, std^2). Raises: TypeError, ValueError."""
-    mean, std = arguments.real("mean", mean), arguments.real("std", std, above=0.0)
+    """The logarithm of the density of N(mean, std^2)."""
     return lambda x: -0.5 * ((x - mean) / std) ** 2 - math.log(std * math.sqrt(2 * math.pi))
 
 
 def log_mixture(rate: float, first: Density, second: Density) -> Density:
-    """The logarithm of the density (1 - rate) * first + rate * second. Raises: TypeError, ValueError."""
-    rate = arguments.real("rate", rate, 0.0, 1.0)
+    """The logarithm of the density (1 - rate) * first + rate * second."""
     if rate in (0.0, 1.0):
         return second if rate else first
     return lambda x: torch.logaddexp(math.log1p(-rate) + first(x), math.log(rate) + second(x))
@@ -39,12 +36,8 @@ def divergence_by_quadrature(order: float, p: Density, q: Density, low: float, h
 
     For smooth densities that vanish at both ends the rule converges faster than any power of the step; the
     interval must hold the mass of p^order q^(1 - order), which for N(c, z^2) against N(0, z^2) lies at order * c.
-    Raises: TypeError, ValueError. Source: DP2-FedSAM, equation (6).
+    Source: DP2-FedSAM, equation (6).
     """
-    order = arguments.real("order", order, above=1.0)
-    low, high = arguments.real("low", low), arguments.real("high", high)
-    if low >= high:
-        raise arguments.wrong(ValueError, "high", high, f"a number above low = {low}")
     x = torch.linspace(low, high, 20_001, dtype=torch.float64)
     exponent = order * p(x) + (1 - order) * q(x)
     top = exponent.max()
@@ -54,11 +47,10 @@ def divergence_by_quadrature(order: float, p: Density, q: Density, low: float, h
 def sampled_by_quadrature(order: float, noise_multiplier: float, rate: float) -> float:
     """The Renyi divergence of one release of a Poisson sampled Gaussian, by quadrature of its two densities.
 
-    Raises: TypeError, ValueError. Source: Mironov, Talwar, Zhang 2019.
+    Source: Mironov, Talwar, Zhang 2019.
     """
-    z = arguments.real("noise_multiplier", noise_multiplier, above=0.0)
+    z = noise_multiplier
     without, present = log_normal(0.0, z), log_normal(1.0, z)
-    order = arguments.real("order", order, above=1.0)
     return divergence_by_quadrature(order, log_mixture(rate, without, present), without, -15 * z, order + 15 * z)
 
 
@@ -66,11 +58,8 @@ def sampled_terms(order: int, noise_multiplier: float, rate: float) -> Tensor:
     """The order + 1 terms of the binomial expansion of E ((1 - r) + r mu1/mu0)^order; their sum is that moment.
 
     binom(a, k) (1 - r)^(a - k) r^k exp((k^2 - k) / (2 z^2)). Shapes: [order + 1] float64.
-    Raises: TypeError, ValueError.
     """
-    order = arguments.integer("order", order, 2)
-    z = arguments.real("noise_multiplier", noise_multiplier, above=0.0)
-    rate = arguments.real("rate", rate, above=0.0, below=1.0)
+    z = noise_multiplier
     k, n = torch.arange(order + 1, dtype=torch.float64), torch.tensor(float(order), dtype=torch.float64)
     ways = torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
     return (ways + (n - k) * math.log1p(-rate) + k * math.log(rate) + (k * k - k) / (2 * z * z)).exp()
@@ -82,12 +71,9 @@ def sampled_by_simulation(
     """The same moment E_mu0 ((1 - r) + r mu1/mu0)^order as an average over draws from mu0, with its standard error.
 
     Trust the error for small orders and large noise only: else rare draws carry the average.
-    Raises: TypeError, ValueError.
     """
-    order = arguments.real("order", order, above=1.0)
-    z = arguments.real("noise_multiplier", noise_multiplier, above=0.0)
-    rate = arguments.real("rate", rate, 0.0, 1.0)
-    x = z * normal((arguments.integer("draws", draws, 2),), stream(seed, "sampled moment"))
+    z = noise_multiplier
+    x = z * normal((draws,), stream(seed, "sampled moment"))
     values = ((1 - rate) + rate * ((2 * x - 1) / (2 * z * z)).exp()) ** order
     return float(values.mean()), float(values.std()) / math.sqrt(draws)
 
@@ -97,12 +83,9 @@ def two_rounds(order: float, noise_multiplier: float, rate: float, present: floa
 
     In round 1 the client, if drawn, moves the output by 1; in round 2, if drawn, by ``present`` when it was in
     round 1 and by ``absent`` when not. Both must be in [-1, 1]. By quadrature in the plane.
-    Raises: TypeError, ValueError.
     """
-    order = arguments.real("order", order, above=1.0)
-    z = arguments.real("noise_multiplier", noise_multiplier, above=0.0)
-    rate = arguments.real("rate", rate, above=0.0, below=1.0)
-    shifts = [arguments.real(name, c, -1.0, 1.0) for name, c in (("present", present), ("absent", absent))]
+    z = noise_multiplier
+    shifts = [c for name, c in (("present", present), ("absent", absent))]
     axis = torch.linspace(-order - 9 * z, order + 9 * z, 1201, dtype=torch.float64)
     none, one = log_normal(0.0, z), log_normal(1.0, z)
     second = [log_mixture(rate, none, log_normal(c, z))(axis) for c in shifts]
@@ -117,11 +100,9 @@ def sampled_delta(epsilon: float, noise_multiplier: float, rate: float) -> float
     """The exact delta at ``epsilon`` of ONE sampled release: rate * delta_Gauss(log(1 + (e^epsilon - 1) / rate)).
 
     For the removal of a client, which for epsilon >= 0 is the worse of both directions.
-    Raises: TypeError, ValueError. Source: Balle, Barthe, Gaboardi 2018 (amplification by subsampling).
+    Source: Balle, Barthe, Gaboardi 2018 (amplification by subsampling).
     """
-    epsilon = arguments.real("epsilon", epsilon, 0.0, maximum=700.0)
-    z = arguments.real("noise_multiplier", noise_multiplier, above=0.0)
-    rate = arguments.real("rate", rate, above=0.0, maximum=1.0)
+    z = noise_multiplier
     return rate * gaussian_delta(math.log1p(math.expm1(epsilon) / rate), 1 / z)
 
 
@@ -132,7 +113,7 @@ def replaced_rdp(order: int, noise_multiplier: float, rate: float) -> float:
     that differ in one member, 2C. Why: delta(epsilon) of such a release, in either direction, is at most
     :func:`sampled_delta` for epsilon >= 0. A moment is 1 plus an integral of delta over epsilon >= 0 plus one
     of the other direction's, so it exceeds 1 by at most A - 1 and the reversed pair's excess, which is smaller.
-    Raises: TypeError, ValueError. Source: Balle, Barthe, Gaboardi 2018, theorem 11; ours from there.
+    Source: Balle, Barthe, Gaboardi 2018, theorem 11; ours from there.
     """
     one = sampled_gaussian_rdp(order, noise_multiplier, rate)
     exponent = (order - 1) * one
@@ -142,11 +123,9 @@ def replaced_rdp(order: int, noise_multiplier: float, rate: float) -> float:
 def sampled_losses(noise_multiplier: float, rate: float, rounds: int, runs: int, seed: int) -> Tensor:
     """Draws of the total privacy loss log(with / without) of a client over ``rounds`` sampled releases.
 
-    The outputs are drawn as they are with the client. Shapes: [runs] float64. Raises: TypeError, ValueError.
+    The outputs are drawn as they are with the client. Shapes: [runs] float64.
     """
-    z = arguments.real("noise_multiplier", noise_multiplier, above=0.0)
-    rate = arguments.real("rate", rate, above=0.0, below=1.0)
-    runs, rounds = arguments.integer("runs", runs, 1), arguments.integer("rounds", rounds, 1)
+    z = noise_multiplier
     rng, total = stream(seed, "privacy losses"), torch.zeros(runs, dtype=torch.float64)
     for _ in range(rounds):
         x = torch.from_numpy(rng.random(runs) < rate).double() + z * normal((runs,), rng)
@@ -159,10 +138,7 @@ def epsilon_of_losses(losses: Tensor, delta: float) -> float:
     """The epsilon at which draws of the privacy loss give ``delta`` = E max(0, 1 - e^(epsilon - loss)): an estimate.
 
     No accountant's bound is involved, so it shows what a bound wastes. Shapes: ``losses`` [runs].
-    Raises: TypeError, ValueError.
     """
-    arguments.tensor("losses", losses, ndim=1, kind="float")
-    delta = arguments.real("delta", delta, above=0.0, below=1.0)
     low, high = 0.0, max(float(losses.max()), 0.0)
     for _ in range(60):
         middle = 0.5 * (low + high)
@@ -177,7 +153,7 @@ def epsilon_of_losses(losses: Tensor, delta: float) -> float:
 def message_epsilon(noise_multiplier: float, cohort: int, delta: float, messages: int = 1) -> float:
     """Epsilon of ``messages`` of one client as a server without secure aggregation sees them: multiplier z / sqrt(m).
 
-    Nothing is sampled in that server's eyes. Exact. Raises: TypeError, ValueError. Source: Balle, Wang 2018.
+    Nothing is sampled in that server's eyes. Exact. Source: Balle, Wang 2018.
     """
-    z = arguments.real("noise_multiplier", noise_multiplier, 0.0)
-    return gaussian_epsilon(z / math.sqrt(arguments.integer("cohort", cohort, 1)), messages, delta)
+    z = noise_multiplier
+    return gaussian_epsilon(z / math.sqrt(cohort), messages, delta)

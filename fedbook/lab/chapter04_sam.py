@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from fedbook import arguments
 from fedbook.randomness import normal, stream
 
 Function = Callable[[Tensor], Tensor]  # a scalar loss of a vector
@@ -23,10 +22,8 @@ def sam_step(function: Function, theta: Tensor, radius: float) -> tuple[Tensor, 
     """Gradient g at theta, perturbation p = radius * g / |g| (0 where g is), and the gradient at theta + p.
 
     p counts as a constant: nothing is differentiated through it. Shapes: ``theta`` [P], three times [P].
-    Raises: TypeError, ValueError. Source: DP2-FedSAM, equations (11) and (12).
+    Source: DP2-FedSAM, equations (11) and (12).
     """
-    arguments.tensor("theta", theta, ndim=1, kind="float")
-    radius = arguments.real("radius", radius, 0.0)
     g = grad(function)(theta)
     p = radius * g / g.norm().clamp(min=torch.finfo(g.dtype).tiny)
     return g, p, grad(function)(theta + p)
@@ -35,12 +32,10 @@ def sam_step(function: Function, theta: Tensor, radius: float) -> tuple[Tensor, 
 def ascent_on_ball(slope: Tensor, radius: float, steps: int = 200, seed: int = 0) -> Tensor:
     """Projected ascent of the linear function <slope, p> over |p| <= radius from a random point: where it ends.
 
-    Shapes: [P] to [P]. Raises: TypeError, ValueError.
+    Shapes: [P] to [P].
     """
-    arguments.tensor("slope", slope, ndim=1, kind="float")
-    radius = arguments.real("radius", radius, above=0.0)
     p = normal(tuple(slope.shape), stream(seed, "ascent"), slope)
-    for _ in range(arguments.integer("steps", steps, 1)):
+    for _ in range(steps):
         p = p + radius * slope / slope.norm()
         p = p * (radius / p.norm().clamp(min=radius))
     return p
@@ -49,12 +44,10 @@ def ascent_on_ball(slope: Tensor, radius: float, steps: int = 200, seed: int = 0
 def best_of_ball(slope: Tensor, radius: float, tries: int, seed: int = 0) -> float:
     """The largest <slope, p> among ``tries`` points drawn evenly from the ball |p| <= radius.
 
-    Shapes: ``slope`` [P]. Raises: TypeError, ValueError.
+    Shapes: ``slope`` [P].
     """
-    arguments.tensor("slope", slope, ndim=1, kind="float")
-    radius = arguments.real("radius", radius, above=0.0)
     rng = stream(seed, "ball")
-    points = normal((arguments.integer("tries", tries, 1), len(slope)), rng, slope)
+    points = normal((tries, len(slope)), rng, slope)
     reach = torch.from_numpy(rng.random(tries)).to(slope) ** (1 / len(slope))  # uniform in volume
     return float((radius * reach * (points @ slope) / points.norm(dim=1)).max())
 
@@ -62,29 +55,23 @@ def best_of_ball(slope: Tensor, radius: float, tries: int, seed: int = 0) -> flo
 def penalised_gradient(function: Function, theta: Tensor, radius: float) -> Tensor:
     """The gradient of F + radius * |grad F| by automatic differentiation: what a SAM step resembles.
 
-    Equal to the SAM gradient for quadratics, up to O(radius^2) else. Shapes: [P]. Raises: TypeError, ValueError.
+    Equal to the SAM gradient for quadratics, up to O(radius^2) else. Shapes: [P].
     """
-    arguments.tensor("theta", theta, ndim=1, kind="float")
-    radius = arguments.real("radius", radius, 0.0)
     return grad(lambda x: function(x) + radius * grad(function)(x).norm())(theta)
 
 
 def central_differences(function: Function, theta: Tensor, step: float = 1e-5) -> Tensor:
     """The gradient of ``function`` by differences, to O(step^2): the oracle of the checks.
 
-    Shapes: ``theta`` [P] to [P]. Raises: TypeError, ValueError.
+    Shapes: ``theta`` [P] to [P].
     """
-    arguments.tensor("theta", theta, ndim=1, kind="float")
-    step = arguments.real("step", step, above=0.0)
     moves = step * torch.eye(len(theta), dtype=theta.dtype, device=theta.device)
     return torch.stack([function(theta + m) - function(theta - m) for m in moves]) / (2 * step)
 
 
 def loglog_slope(x: Sequence[float] | Tensor, y: Sequence[float] | Tensor) -> float:
-    """Least-squares slope of log y against log x: the order of y in x. Raises: ValueError for numbers <= 0."""
+    """Least-squares slope of log y against log x: the order of y in x."""
     a, b = (torch.as_tensor(v, dtype=torch.float64) for v in (x, y))
-    if a.shape != b.shape or a.ndim != 1 or len(a) < 2 or not bool((a > 0).all() and (b > 0).all()):
-        raise arguments.wrong(ValueError, "x and y", (x, y), "two equally long lists of positive numbers")
     a, b = a.log() - a.log().mean(), b.log() - b.log().mean()
     return float((a @ b) / (a @ a))
 
@@ -92,10 +79,9 @@ def loglog_slope(x: Sequence[float] | Tensor, y: Sequence[float] | Tensor) -> fl
 def logistic_gradients(problems: int, radius: float, seed: int) -> tuple[Tensor, Tensor]:
     """|gradient| and |SAM gradient| of random convex losses: logistic regression, 20 samples, 5 parameters.
 
-    Shapes: two times [problems], float64. Raises: TypeError, ValueError.
+    Shapes: two times [problems], float64.
     """
-    rng, radius = stream(seed, "logistic problems"), arguments.real("radius", radius, 0.0)
-    problems = arguments.integer("problems", problems, 1)
+    rng = stream(seed, "logistic problems")
     x, theta = 2 * normal((problems, 20, 5), rng), 2 * normal((problems, 5), rng)
     sign = normal((problems, 20), rng).sign()
     slopes = vmap(grad(lambda w, x, sign: torch.nn.functional.softplus(-sign * (x @ w)).mean()))
@@ -111,11 +97,9 @@ def expected_under_noise(function: Function, theta: Tensor, std: float, points: 
     """E F(theta + std z), z standard normal, by Gauss-Hermite quadrature in every coordinate.
 
     Exact for polynomials of degree below 2 ``points`` in each; points^P evaluations. Shapes: ``theta`` [P],
-    P at most 4. Raises: TypeError, ValueError.
+    P at most 4.
     """
-    arguments.integer("length of theta", len(arguments.tensor("theta", theta, ndim=1, kind="float")), 1, 4)
-    std = arguments.real("std", std, 0.0)
-    nodes, weights = np.polynomial.hermite_e.hermegauss(arguments.integer("points", points, 1, 100))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(points)
     nodes, weights = (torch.from_numpy(v).to(theta) for v in (nodes, weights / weights.sum()))
     grid = torch.cartesian_prod(*[nodes] * len(theta)).view(-1, len(theta))
     weight = torch.cartesian_prod(*[weights] * len(theta)).view(-1, len(theta)).prod(1)
@@ -142,7 +126,6 @@ class Wells(NamedTuple):
         return sum((-part * (x - m) / (w * w + std * std) for part, m, w in parts), torch.zeros_like(x))
 
     def _parts(self, x: Tensor, std: float) -> list[Tensor]:
-        std = arguments.real("std", std, 0.0)
         terms = []
         for a, m, w in zip(self.depth, self.centre, self.width, strict=True):
             wide = math.hypot(w, std)
@@ -165,18 +148,9 @@ class Wells(NamedTuple):
 
 
 def flat_wins(wells: Wells, most: float = 1.0) -> float:
-    """The noise at which both wells are equally deep in expectation; with more of it the flat one is the better.
-
-    Raises: TypeError, ValueError (no such noise below ``most``).
-    """
+    """The noise at which both wells are equally deep in expectation; with more of it the flat one is the better."""
     from scipy.optimize import brentq
 
-    most = arguments.real("most", most, above=0.0)
-    lead = [flat - sharp for flat, sharp in (wells.bottoms(0.0), wells.bottoms(most))]
-    if not lead[0] > 0 > lead[1]:
-        raise arguments.wrong(
-            ValueError, "wells", wells, f"wells that noise between 0 and {most} puts in another order"
-        )
     return float(brentq(lambda s: wells.bottoms(s)[0] - wells.bottoms(s)[1], 0.0, most, xtol=1e-12))
 
 
@@ -185,12 +159,9 @@ def wells_reached(wells: Wells, starts: Tensor, radius: float, lr: float = 0.02,
 
     SAM with a radius of about three widths and more leaves the sharp well, but may rest at its centre - radius:
     there the gradient at x + p is 0 and the gradient at x is not. Shapes: ``starts`` [M] to [M].
-    Raises: TypeError, ValueError.
     """
-    arguments.tensor("starts", starts, ndim=1, kind="float")
-    radius, lr = arguments.real("radius", radius, 0.0), arguments.real("lr", lr, above=0.0)
     x = starts
-    for _ in range(arguments.integer("steps", steps, 0)):
+    for _ in range(steps):
         x = x - lr * wells.gradient(x + radius * wells.gradient(x).sign())
     return x
 
@@ -207,11 +178,9 @@ def valley_value(x: Tensor) -> Tensor:
 def valley_path(start: Tensor, radius: float, lr: float = 0.1, steps: int = 400) -> Tensor:
     """Descent (``radius`` 0) or SAM descent in :func:`valley_value`: only SAM goes along the valley to its flat part.
 
-    Shapes: ``start`` [2] to [steps + 1, 2]. Raises: TypeError, ValueError.
+    Shapes: ``start`` [2] to [steps + 1, 2].
     """
-    arguments.tensor("start", start, shape=(2,), kind="float")
-    lr = arguments.real("lr", lr, above=0.0)
     path = [start]
-    for _ in range(arguments.integer("steps", steps, 0)):
+    for _ in range(steps):
         path.append(path[-1] - lr * sam_step(valley_value, path[-1], radius)[2])
     return torch.stack(path)

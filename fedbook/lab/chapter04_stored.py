@@ -1,4 +1,4 @@
-"""Chapter 4's stored comparisons (``fedbook compare``), read and drawn. As text they are in chapter04_tables.
+"""Chapter 4's stored comparisons (``fedbook compare``), drawn and as text.
 
 A table is what :func:`fedbook.experiment.compare` returns. Several tables are read as one, for instance one of
 the private methods at two budgets and one of the methods without noise.
@@ -14,46 +14,25 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from fedbook import arguments
 from fedbook.intervals import Interval, mean_interval, paired_difference
+from fedbook.lab.results import Cell, Table, cells, scores, text_table
 from fedbook.lab.style import series
 from fedbook.papers.dp2_fedsam import METHODS
-
-Table = Mapping[str, Any]
 
 # --- cells
 
 
-def scores(cell: Mapping[str, Any], metric: str = "accuracy") -> list[float]:
-    """The metric of one cell for each seed; NaN where a run diverged."""
-    found = [run["metrics"].get(metric) for run in cell["runs"]]
-    return [math.nan if value is None else float(value) for value in found]
-
-
 def by_budget(*tables: Table) -> dict[tuple[str, float | None], list[float]]:
-    """(method, epsilon) -> the metric of each seed; epsilon is None for a method that adds no noise.
-
-    Raises: TypeError, ValueError (a setting other than epsilon varies, two cells for one entry that differ, tables
-    of different problems or sizes).
-    """
+    """(method, epsilon) -> the metric of each seed; epsilon is None for a method that adds no noise."""
     found: dict[tuple[str, float | None], list[float]] = {}
-    scales = {tuple(_scale_of(table).items()) for table in _checked(tables)}
-    if len(scales) > 1:
-        raise arguments.wrong(ValueError, "tables", sorted(scales, key=str), "tables of one scale")
     for table in tables:
         for cell in table["cells"]:
-            other = sorted(set(cell["varied"]) - {"epsilon"})
-            if other:
-                raise arguments.wrong(ValueError, "tables", other, "tables in which only epsilon varies")
-            key = cell["method"], _budget(cell, table["settings"])
-            values = scores(cell, table["metric"])
-            if not np.array_equal(found.setdefault(key, values), values, equal_nan=True):
-                raise arguments.wrong(ValueError, "tables", key, "one cell for each method and budget")
+            found[cell["method"], _budget(cell, table["settings"])] = scores(cell, table["metric"]).tolist()
     order = list(METHODS)
     return dict(sorted(found.items(), key=lambda pair: (order.index(pair[0][0]), pair[0][1] or math.inf)))
 
 
-def _budget(cell: Mapping[str, Any], settings: Mapping[str, Any]) -> float | None:
+def _budget(cell: Cell, settings: Mapping[str, Any]) -> float | None:
     """The budget that was set, else what the given noise costs; None without noise."""
     used = {**settings, **cell["varied"]}
     if not METHODS[cell["method"]].private or not (used["epsilon"] or used["noise_multiplier"]):
@@ -61,40 +40,12 @@ def _budget(cell: Mapping[str, Any], settings: Mapping[str, Any]) -> float | Non
     return float(used["epsilon"] or f"{cell['runs'][0]['epsilon']:.3g}")
 
 
-def _scale_of(table: Table) -> dict[str, Any]:
-    names = ("model", "clients", "partition", "classes_per_client", "rounds", "client_rate")
-    return {"problem": table["problem"]} | {name: table["settings"][name] for name in names}
-
-
 def at_settings(
     table: Table, names: tuple[str, ...], method: str, fixed: Mapping[str, Any]
 ) -> dict[tuple[float, ...], list[float]]:
-    """Values of the settings ``names`` -> the metric of each seed, for one method and the ``fixed`` settings.
-
-    Raises: TypeError, ValueError (no such cell, several for one entry).
-    """
-    (table,), found = _checked((table,)), {}
-    for cell in table["cells"]:
-        varied = cell["varied"]
-        if cell["method"] == method and all(varied.get(name) == value for name, value in fixed.items()):
-            missing = [name for name in names if name not in varied]
-            loose = sorted(set(varied) - set(names) - set(fixed))
-            if missing or loose:
-                allowed = f"a table that varies {', '.join(names)} and nothing else that is not given a value"
-                raise arguments.wrong(ValueError, "table", sorted(varied), allowed)
-            found[tuple(varied[name] for name in names)] = scores(cell, table["metric"])
-    if not found:
-        raise arguments.wrong(ValueError, "table", {"method": method, **fixed}, "a method and settings it has")
-    return found
-
-
-def _checked(tables: tuple[Table, ...]) -> tuple[Table, ...]:
-    for table in tables:
-        if not isinstance(table, Mapping) or "cells" not in table:
-            raise arguments.wrong(TypeError, "table", table, "a comparison: what compare() or stored() returns")
-    if not tables:
-        raise arguments.wrong(TypeError, "table", tables, "at least one comparison")
-    return tables
+    """Values of the settings ``names`` -> the metric of each seed, for one method and the ``fixed`` settings."""
+    chosen = [cell for _, cell in cells(table, method=method, **fixed)]
+    return {tuple(cell["varied"][n] for n in names): scores(cell, table["metric"]).tolist() for cell in chosen}
 
 
 def interval_of(values: list[float]) -> Interval | None:
@@ -106,10 +57,7 @@ def interval_of(values: list[float]) -> Interval | None:
 
 
 def draw_methods(ax: Axes, *tables: Table) -> str:
-    """Accuracy of every method at every budget: the mean over seeds with Student's 95 % interval.
-
-    Raises: TypeError, ValueError.
-    """
+    """Accuracy of every method at every budget: the mean over seeds with Student's 95 % interval."""
     cells = by_budget(*tables)
     methods, budgets, parts = list(dict.fromkeys(m for m, _ in cells)), budgets_of(cells), []
     middle = (sum(e is not None for e in budgets) - 1) / 2
@@ -139,16 +87,10 @@ def budgets_of(cells: Mapping[tuple[str, float | None], Any]) -> list[float | No
 # --- clip norm and radius, and one setting at a time
 
 
-def draw_heat(ax: Axes, table: Table, *, gain: bool = False, method: str = "dp2-fedsam", **fixed: Any) -> str:
-    """Accuracy in % over clip norm C and SAM radius q; with ``gain``, the paired gain over q = 0 ± standard error.
-
-    ``fixed``: values of further settings that the table varies (epsilon=2.0). Raises: TypeError, ValueError.
-    """
-    gain = arguments.flag("gain", gain)
-    cells = at_settings(table, ("clip_norm", "sam_radius"), method, fixed)
+def draw_heat(ax: Axes, table: Table, *, gain: bool = False) -> str:
+    """DP2-FedSAM's accuracy in % over clip norm C and SAM radius q; with ``gain``, the paired gain over q = 0."""
+    cells = at_settings(table, ("clip_norm", "sam_radius"), "dp2-fedsam", {})
     bounds, radii = (sorted({key[i] for key in cells}) for i in (0, 1))
-    if gain and radii[0] != 0:
-        raise arguments.wrong(ValueError, "table", radii, "a table with sam_radius 0, of which the others are a gain")
     shown = [q for q in radii if q or not gain]
     grid, texts = np.full((len(bounds), len(shown)), np.nan), {}
     for (c, q), values in cells.items():
@@ -161,8 +103,6 @@ def draw_heat(ax: Axes, table: Table, *, gain: bool = False, method: str = "dp2-
             grid[at] = 100 * found.mean
             error = "" if found.deviation is None else f" ± {100 * found.deviation / math.sqrt(found.count):.1f}"
             texts[at] = f"{grid[at]:+.1f}{error}" if gain else f"{grid[at]:.1f}"
-    if not texts:
-        raise arguments.wrong(ValueError, "table", table.get("problem"), "runs that did not diverge")
     reach = max(float(np.nanmax(np.abs(grid))), 1e-9)
     limits = {"cmap": "PuOr", "vmin": -reach, "vmax": reach} if gain else {}
     image = ax.imshow(grid, aspect="auto", origin="lower", **limits)
@@ -189,10 +129,10 @@ def _readable(image: Any, value: float) -> str:
 def draw_ablation(ax: Axes, table: Table, setting: str, **fixed: Any) -> str:
     """Accuracy of every method against a varied setting: mean over seeds with Student's 95 % interval.
 
-    ``fixed``: values of further settings that the table varies. Raises: TypeError, ValueError.
+    ``fixed``: values of further settings that the table varies.
     """
     parts, places = [], set()
-    for i, method in enumerate(dict.fromkeys(cell["method"] for cell in _checked((table,))[0]["cells"])):
+    for i, method in enumerate(dict.fromkeys(cell["method"] for cell in table["cells"])):
         cells = at_settings(table, (setting,), method, fixed)
         rows = sorted((key[0], interval_of(values)) for key, values in cells.items())
         rows = [(x, found) for x, found in rows if found is not None]
@@ -203,8 +143,6 @@ def draw_ablation(ax: Axes, table: Table, setting: str, **fixed: Any) -> str:
             best = max(rows, key=lambda row: row[1].mean)
             parts.append(f"{method} best at {best[0]:g} with {100 * best[1].mean:.1f}, {y[-1]:.1f} at {rows[-1][0]:g}")
         places |= {x for x, _ in rows}
-    if not parts:
-        raise arguments.wrong(ValueError, "table", table.get("problem"), "runs that did not diverge")
     if min(places) > 0 and max(places) / min(places) >= 8:
         ax.set_xscale("log")
         ax.xaxis.set_minor_locator(NullLocator())
@@ -221,3 +159,87 @@ def draw_ablation(ax: Axes, table: Table, setting: str, **fixed: Any) -> str:
 
 NAMES = {"sam_radius": "SAM radius $q$", "body_epochs": r"local epochs of the body $\tau_\phi$",
          "clip_norm": "clip norm $C$", "epsilon": r"budget $\varepsilon$"}  # fmt: skip
+
+
+# --- as text
+
+# Accuracy in %, mean and standard deviation of 3 repetitions. Source: DP2-FedSAM, Tables II (epsilon 1) and III
+# (its epsilon 1 columns are Table II's). Columns: (data and split, epsilon).
+PRINTED_COLUMNS = (
+    ("FEMNIST", 1.0), ("FEMNIST", 2.0), ("CIFAR-10 1000,2", 1.0), ("CIFAR-10 1000,2", 2.0), ("CIFAR-10 500,5", 1.0),
+    ("CIFAR-10 1000,5", 1.0),
+)  # fmt: skip
+PRINTED: Mapping[str, tuple[tuple[float, float], ...]] = {
+    "dp-fedavg": ((52.2, 0.7), (62.9, 1.7), (54.8, 0.5), (65.9, 0.6), (48.3, 0.8), (53.7, 0.4)),
+    "dp-fedavg-ft": ((57.8, 0.7), (66.7, 1.2), (79.2, 0.4), (82.8, 0.1), (56.7, 0.6), (60.7, 0.1)),
+    "dp-fedsam": ((53.6, 0.8), (64.3, 1.2), (58.0, 0.4), (67.2, 0.3), (51.0, 0.7), (55.9, 0.1)),
+    "dp-fedsam-ft": ((56.5, 0.6), (67.4, 0.4), (80.0, 0.5), (83.3, 0.2), (58.1, 0.2), (62.1, 0.1)),
+    "centaur": ((59.3, 0.4), (69.6, 0.7), (81.5, 0.6), (83.1, 0.5), (58.5, 0.4), (63.4, 0.3)),
+    "dp2-fedsam": ((66.7, 0.7), (72.2, 0.4), (84.1, 0.6), (85.3, 0.8), (61.2, 0.2), (65.3, 0.5)),
+}
+PAPER_SCALE = (
+    "the paper, Tables II and III: ResNet-18 of 11,181,642 parameters on FEMNIST (500 writers), a network of 667,402\n"
+    "on CIFAR-10, both pre-trained; 200 rounds, rate 0.05, delta = 1/N, 3 repetitions; sigma and batch size not printed"
+)
+
+
+def table_beside_paper(*tables: Table) -> str:
+    """Our accuracy in %, mean ± deviation over seeds, by method and budget, beside the paper's Tables II and III.
+
+    The last lines name the difference of scale.
+    """
+    cells = by_budget(*tables)
+    columns, data = budgets_of(cells), [name.split() for name, _ in PRINTED_COLUMNS]
+    rows = [
+        ["", "here", *[""] * (len(columns) - 1), "|", *(words[0] for words in data)],
+        ["clients, classes", *[""] * len(columns), "|", *(words[-1] if words[1:] else "" for words in data)],
+        ["epsilon", *("no noise" if e is None else f"{e:g}" for e in columns), "|",
+         *(f"{e:g}" for _, e in PRINTED_COLUMNS)],
+    ]  # fmt: skip
+    for method in dict.fromkeys(m for m, _ in cells):
+        theirs = [f"{mean:.1f} ± {deviation:.1f}" for mean, deviation in PRINTED.get(method, ())]
+        rows.append([method, *(_shown(cells.get((method, e))) for e in columns), "|", *theirs])
+    widths = (16, *[11] * len(columns), 2, 11)
+    return "\n".join([text_table(rows, widths), _scale(tables[0]), PAPER_SCALE])
+
+
+def _shown(values: list[float] | None) -> str:
+    if values is None:
+        return ""
+    found = interval_of(values)
+    if found is None:
+        return "diverged"
+    return f"{100 * found.mean:.1f}" + ("" if found.deviation is None else f" ± {100 * found.deviation:.1f}")
+
+
+def _scale(table: Table) -> str:
+    s = table["settings"]
+    delta = s["delta"] or 1 / s["clients"]
+    classes = f" of {s['classes_per_client']} classes" if s["partition"] == "classes" else ""
+    return (f"here: {s['model']} on {table['problem']}, {s['clients']} clients{classes}; {s['rounds']} rounds, rate "
+            f"{s['client_rate']:g}, delta = {delta:g}, {table['seeds']} seeds; not pre-trained")  # fmt: skip
+
+
+def paired_table(*tables: Table) -> str:
+    """DP2-FedSAM less every other method, in points, over the same seeds, with Student's 95 % interval.
+
+    A method without noise is compared with every budget.
+    """
+    cells, method = by_budget(*tables), "dp2-fedsam"
+    budgets = [e for m, e in cells if m == method]
+    lines = [f"accuracy of {method} minus that of the other, in points (95 % interval over paired seeds)"]
+    for epsilon in budgets:
+        for (other, e), values in cells.items():
+            if other == method or e not in (epsilon, None):
+                continue
+            words = "no noise" if epsilon is None else f"epsilon = {epsilon:g}"
+            lines.append(f"  {words:14} {other:14} {_gain(cells[method, epsilon], values)}")
+    return "\n".join(lines)
+
+
+def _gain(first: list[float], second: list[float]) -> str:
+    if not all(map(math.isfinite, first + second)):
+        return "diverged"
+    found = paired_difference(first, second)
+    bounds = "one seed" if found.low is None else f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"
+    return f"{100 * found.mean:+6.1f}   [{bounds}]"

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.privacy.mechanisms import clip, row_norm
 from fedbook.randomness import normal, stream
 
@@ -27,10 +26,8 @@ Update = Mapping[str, Tensor]  # name -> [K, ...], a row a client
 def clip_factors(updates: Tensor, bound: float) -> Tensor:
     """alpha_i = min(1, C / |Delta_i|): by how much each client's update is scaled.
 
-    Shapes: ``updates`` [K, P] to [K]. Raises: TypeError, ValueError. Source: DP2-FedSAM, equation (22).
+    Shapes: ``updates`` [K, P] to [K]. Source: DP2-FedSAM, equation (22).
     """
-    arguments.tensor("updates", updates, ndim=2, kind="float")
-    bound = arguments.real("bound", bound, above=0.0)
     return bound / updates.norm(dim=1).clamp(min=bound)
 
 
@@ -47,7 +44,7 @@ class Bias(NamedTuple):
 def clipping_bias(updates: Tensor, bound: float) -> Bias:
     """The mean of clipped updates beside the mean of the updates; the angle is NaN where one of them is 0.
 
-    Shapes: ``updates`` [K, P]. Raises: TypeError, ValueError.
+    Shapes: ``updates`` [K, P].
     """
     factors = clip_factors(updates, bound)
     mean, clipped = updates.mean(0), (factors[:, None] * updates).mean(0)
@@ -63,10 +60,9 @@ def unequal_clipping(gradients: Tensor, lr: float, bound: float) -> dict[str, fl
     bound lr * spread * L^2 q^2, 0 here. ``honest``: lr * spread * G * |grad F|, which holds. ``step``: length
     of the mean clipped update. ``spread``: mean |alpha_i - mean alpha|.
 
-    Shapes: ``gradients`` [K, P]. Raises: TypeError, ValueError. Source: DP2-FedSAM, Lemma 8, step (e).
+    Shapes: ``gradients`` [K, P]. Source: DP2-FedSAM, Lemma 8, step (e).
     """
-    lr = arguments.real("lr", lr, above=0.0)
-    bias = clipping_bias(-lr * arguments.tensor("gradients", gradients, ndim=2, kind="float"), bound)
+    bias = clipping_bias(-lr * gradients, bound)
     slope, average = gradients.mean(0), bias.factors.mean()
     spread = (bias.factors - average).abs().mean()
     honest = lr * spread * gradients.norm(dim=1).max() * slope.norm()
@@ -78,10 +74,8 @@ def unequal_clipping(gradients: Tensor, lr: float, bound: float) -> dict[str, fl
 def per_tensor_clip(update: Update, bound: float) -> dict[str, Tensor]:
     """Each tensor of each row clipped by itself: what must NOT be done (joint norm up to sqrt(tensors) * bound).
 
-    Shapes: name -> [K, ...]. Raises: TypeError, ValueError.
+    Shapes: name -> [K, ...].
     """
-    if not isinstance(update, Mapping) or not update:
-        raise arguments.wrong(TypeError, "update", update, "a mapping of names to tensors")
     return {name: clip({name: x}, bound)[0][name] for name, x in update.items()}
 
 
@@ -108,9 +102,7 @@ def attack(
 
     The attacker sends huge updates in 20 random directions and along the honest mean, with data sizes from 1 to
     10^6. A lower bound of the sensitivity. Shapes: ``update`` name -> [K, ...], ``sizes`` [K].
-    Raises: TypeError, ValueError.
     """
-    arguments.flag("replace", replace)
     rng, worst = stream(seed, "attack"), 0.0
     tries = [{n: x.mean(0) for n, x in update.items()}, *_directions(update, rng)]
     for direction, size in product(tries, (1, 10**3, 10**6)):
@@ -135,10 +127,6 @@ def _with(update: Update, row: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def noise_norm(dimension: int, bound: float, noise_multiplier: float, cohort: float) -> float:
-    """Root mean square length of the noise on the averaged update: sqrt(d) * sigma * C / (r N).
-
-    Raises: TypeError, ValueError.
-    """
-    dimension = arguments.integer("dimension", dimension, 0)
-    std = arguments.real("bound", bound, 0.0) * arguments.real("noise_multiplier", noise_multiplier, 0.0)
-    return math.sqrt(dimension) * std / arguments.real("cohort", cohort, above=0.0)
+    """Root mean square length of the noise on the averaged update: sqrt(d) * sigma * C / (r N)."""
+    std = bound * noise_multiplier
+    return math.sqrt(dimension) * std / cohort

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import math
 
-from fedbook import arguments
-
 
 def growth_sum(local_steps: int, start: float, added: float, growth: float | None = None) -> dict[str, float]:
     """sum of A_i over i < Q for A_{i+1} = C A_i + D: added up, by the closed form, and with the printed exponents.
 
     ``start`` A_0, ``added`` D, ``growth`` C, 1 + 2 / Q unless given. "printed" adds up (A.51), whose every term is one
-    step late; (A.55) and (A.62) then state the right sum. Raises: TypeError, ValueError. Source: C-VFL, (A.46)-(A.65).
+    step late; (A.55) and (A.62) then state the right sum. Source: C-VFL, (A.46)-(A.65).
     """
     found = off_by_one(local_steps, start, added, growth)
     c, q = _growth(local_steps, growth), local_steps
@@ -27,9 +25,8 @@ def off_by_one(local_steps: int, start: float, added: float, growth: float | Non
     """A_0 .. A_{Q-1}: "exact" by the recursion, "corrected" by its closed form, "printed" as (A.51) has them.
 
     At the first local step after the exchange (A.51) gives A_0 where C A_0 + D is meant.
-    Raises: TypeError, ValueError. Source: C-VFL, (A.50), (A.51).
+    Source: C-VFL, (A.50), (A.51).
     """
-    start, added = arguments.real("start", start, 0.0), arguments.real("added", added, 0.0)
     c, exact = _growth(local_steps, growth), [start]
     for _ in range(local_steps - 1):
         exact.append(c * exact[-1] + added)
@@ -45,9 +42,9 @@ def lemma_2_constants(local_steps: int) -> dict[str, float]:
     """The factor of the compression term in Lemma 2, from the sharpest to what is printed: 64 Q^3.
 
     "added up" has A_0 = 1, D = 8 (1 + Q); the paper's own last step is 16 Q^2 (1 + Q) + 4 Q, at most 36 Q^3.
-    Raises: TypeError, ValueError. Source: C-VFL, (A.69), (A.70).
+    Source: C-VFL, (A.69), (A.70).
     """
-    q = arguments.integer("local_steps", local_steps, 1)
+    q = local_steps
     added = growth_sum(q, 1.0, 8.0 * (1 + q))["added up"]
     paper = 16 * q**2 * (1 + q) + 4 * q
     return {"added up": added, "16 Q^2 (1 + Q) + 4 Q": paper, "36 Q^3": 36 * q**3, "64 Q^3": 64 * q**3}
@@ -56,20 +53,20 @@ def lemma_2_constants(local_steps: int) -> dict[str, float]:
 def descent_bracket(local_steps: int, lr: float, smooth: float, smooth_m: float, corrected: bool = True) -> float:
     """1 - 2 L Q eta - 16 Q^2 L_m^2 eta^2 - 32 Q^3 L_m^2 L eta^3, which must be at least 3/4; printed with 16 for 32.
 
-    At the cap 1 - 1/8 - 1/16 - 1/128. Raises: TypeError, ValueError. Source: C-VFL, (A.82), (A.83).
+    At the cap 1 - 1/8 - 1/16 - 1/128. Source: C-VFL, (A.82), (A.83).
     """
     a, b = _lengths(local_steps, lr, smooth, smooth_m)
-    return 1 - 2 * a - 16 * b**2 - (32 if arguments.flag("corrected", corrected) else 16) * a * b**2
+    return 1 - 2 * a - 16 * b**2 - (32 if corrected else 16) * a * b**2
 
 
 def noise_factor(local_steps: int, lr: float, smooth: float, smooth_m: float, corrected: bool = True) -> float:
     """What stands before Q L eta sigma^2 / B in (A.91); 6 in the theorem.
 
     ``corrected``: with 16 Q^3 L L_m^2 eta^3, and before Q max(L, L_m) eta; as printed it exceeds 6 if L_m >> L.
-    Raises: TypeError, ValueError. Source: C-VFL, (A.91), (A.92).
+    Source: C-VFL, (A.91), (A.92).
     """
     a, b = _lengths(local_steps, lr, smooth, smooth_m)
-    if arguments.flag("corrected", corrected):
+    if corrected:
         return 8 / 3 * (a + 8 * b**2 + 16 * a * b**2) / max(a, b)
     return 8 / 3 * (a + 8 * b**2 + 8 * a * b**2) / a
 
@@ -77,18 +74,15 @@ def noise_factor(local_steps: int, lr: float, smooth: float, smooth_m: float, co
 def compression_factor(local_steps: int, lr: float, smooth: float, lemma: float = 64.0) -> float:
     """What stands before the compression term of (A.91): 8/3 * lemma / 2 * (1 + 2 L Q eta); 92 in the theorem.
 
-    With 64 it is 96 at the cap, above 92; with the 36 that Lemma 2 allows, 54. Raises: TypeError, ValueError.
+    With 64 it is 96 at the cap, above 92; with the 36 that Lemma 2 allows, 54.
     """
     a, _ = _lengths(local_steps, lr, smooth, smooth)
-    return 8 / 3 * arguments.real("lemma", lemma, above=0.0) / 2 * (1 + 2 * a)
+    return 8 / 3 * lemma / 2 * (1 + 2 * a)
 
 
 def constants_of_theorem_4_2(local_steps: int = 5, ratio: float = 3.0) -> dict[str, tuple[float, float]]:
-    """At the cap, for L_m = ``ratio`` L: the number found and the number it is compared with.
-
-    Raises: TypeError, ValueError.
-    """
-    q, ratio = arguments.integer("local_steps", local_steps, 1), arguments.real("ratio", ratio, above=0.0)
+    """At the cap, for L_m = ``ratio`` L: the number found and the number it is compared with."""
+    q = local_steps
     lr = 1 / (16 * q * max(1.0, ratio))
     at_cap = 1 / (16 * q)  # for L >= L_m
     return {
@@ -103,10 +97,10 @@ def constants_of_theorem_4_2(local_steps: int = 5, ratio: float = 3.0) -> dict[s
 
 
 def _growth(local_steps: int, growth: float | None) -> float:
-    q = arguments.integer("local_steps", local_steps, 1)
-    return 1 + 2 / q if growth is None else arguments.real("growth", growth, above=1.0)
+    q = local_steps
+    return 1 + 2 / q if growth is None else growth
 
 
 def _lengths(local_steps: int, lr: float, smooth: float, smooth_m: float) -> tuple[float, float]:  # Q eta L, Q eta L_m
-    way = arguments.integer("local_steps", local_steps, 1) * arguments.real("lr", lr, above=0.0)
-    return way * arguments.real("smooth", smooth, above=0.0), way * arguments.real("smooth_m", smooth_m, above=0.0)
+    way = local_steps * lr
+    return way * smooth, way * smooth_m

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.lab.chapter05_theory import Sides
 from fedbook.randomness import normal, stream
 
@@ -30,27 +29,16 @@ class LeastSquares(NamedTuple):
 def least_squares(
     seed: int = 0, samples: int = 200, parties: int = 3, features: int = 5, width: int = 8
 ) -> LeastSquares:
-    """A random problem: Y = sum X_m W_m + noise. Raises: TypeError, ValueError."""
-    names = ("samples", "parties", "features", "width")
-    n, m, d, p = (arguments.integer(*item, 1) for item in zip(names, (samples, parties, features, width), strict=True))
+    """A random problem: Y = sum X_m W_m + noise."""
+    n, m, d, p = samples, parties, features, width
     rng = stream(seed, "least squares")
     x, w = normal((m, n, d), rng), normal((m, d, p), rng) / math.sqrt(d)
     return LeastSquares(x, (x @ w).sum(0) + normal((n, p), rng))
 
 
 def draw_batches(problem: LeastSquares, rounds: int, size: int, runs: int, seed: int) -> Tensor:
-    """Independent uniform batches, as Assumption 2 wants them: numbers of samples [R, S, B].
-
-    Raises: TypeError, ValueError.
-    """
-    shape = tuple(arguments.integer(name, n, 1) for name, n in (("rounds", rounds), ("runs", runs), ("size", size)))
-    return torch.from_numpy(stream(seed, "batches").integers(0, len(_problem(problem).target), shape))
-
-
-def _problem(problem: LeastSquares) -> LeastSquares:
-    if not isinstance(problem, LeastSquares):
-        raise arguments.wrong(TypeError, "problem", problem, "a LeastSquares (least_squares makes one)")
-    return problem
+    """Independent uniform batches, as Assumption 2 wants them: numbers of samples [R, S, B]."""
+    return torch.from_numpy(stream(seed, "batches").integers(0, len(problem.target), (rounds, runs, size)))
 
 
 # --- C-VFL
@@ -87,15 +75,10 @@ def run(
 ) -> Run:
     """C-VFL (Algorithm 1) from theta = 0, with the whole data as batch unless ``batches`` [R, S, B] are given.
 
-    ``lr``: one number or one for each round. Raises: TypeError, ValueError.
+    ``lr``: one number or one for each round.
     """
-    rounds, local_steps = arguments.integer("rounds", rounds, 1), arguments.integer("local_steps", local_steps, 1)
-    runs = arguments.integer("runs", runs, 1)
-    if isinstance(lr, Tensor):
-        lrs = arguments.tensor("lr", lr, shape=(rounds,), kind="float")
-    else:
-        lrs = torch.full((rounds,), arguments.real("lr", lr, above=0.0), dtype=torch.float64)
-    features, target = _problem(problem)
+    lrs = lr if isinstance(lr, Tensor) else torch.full((rounds,), lr, dtype=torch.float64)
+    features, target = problem
     theta = features.new_zeros(runs, len(features), features.shape[2], target.shape[1])
     x, y, gram = features, target, features.mT @ features / len(target)
     energy = features.square().sum(2)  # |x_i|^2 of every party's part, [M, N]
@@ -147,10 +130,8 @@ def constants(problem: LeastSquares, norm: str = "spectral", batches: Tensor | N
 
     dF_B / dh_m = (sum h - Y) / B: each other party's block is 1/B times the identity. J_m repeats X_m for each of
     the P columns. Spectral norms suffice in the proof, the paper has Frobenius norms of H_m and G_m.
-    Raises: TypeError, ValueError.
     """
-    norm = arguments.one_of("norm", norm, ("spectral", "frobenius"))
-    features, width = _problem(problem).features, problem.target.shape[1]
+    features, width = problem.features, problem.target.shape[1]
     m, n, _ = features.shape
     whole = torch.cat(list(features), 1)  # [N, M D]
     x = features[None] if batches is None else features[:, batches.flatten(0, -2)].movedim(0, 1)  # [*, M, B, D]
@@ -165,8 +146,8 @@ def constants(problem: LeastSquares, norm: str = "spectral", batches: Tensor | N
 
 
 def lr_cap(found: Constants, local_steps: int) -> float:
-    """The largest step of Theorems 4.2 and 4.4: 1 / (16 Q max(L, L_m)). Raises: TypeError, ValueError."""
-    return 1 / (16 * arguments.integer("local_steps", local_steps, 1) * max(found.smooth, float(found.smooth_m.max())))
+    """The largest step of Theorems 4.2 and 4.4: 1 / (16 Q max(L, L_m))."""
+    return 1 / (16 * local_steps * max(found.smooth, float(found.smooth_m.max())))
 
 
 # --- both sides
@@ -175,12 +156,12 @@ def lr_cap(found: Constants, local_steps: int) -> float:
 def lemma_2(found: Constants, result: Run, factor: float = 64.0) -> Sides:
     """Lemma 2 in every round, whole data as batch (sigma = 0): left <= right, and already with ``factor`` 36.
 
-    Needs eta <= 1 / (4 Q max L_m). Shapes: both [R, S]. Raises: TypeError, ValueError. Source: C-VFL, (A.27).
+    Needs eta <= 1 / (4 Q max L_m). Shapes: both [R, S]. Source: C-VFL, (A.27).
     """
     cube = result.local_steps**3
     slopes = (found.smooth_m**2 * result.slopes[:-1]).sum(2)
     compression = (_gain(found) * _others(result.errors)).sum(2)
-    right = 16 * cube * result.lrs[:, None] ** 2 * slopes + arguments.real("factor", factor, 0.0) * cube * compression
+    right = 16 * cube * result.lrs[:, None] ** 2 * slopes + factor * cube * compression
     return Sides(result.drift, right)
 
 
@@ -201,7 +182,7 @@ def theorem_4_2(found: Constants, result: Run, stochastic: bool = False) -> Boun
     """Theorem 4.2 for a fixed step: left <= right, the left the mean over rounds of |grad F|^2.
 
     ``stochastic``: sigma_m^2 is the largest variance on the way, otherwise 0. L in the noise term is
-    max(L, L_m), as the proof needs it. Raises: TypeError, ValueError. Source: C-VFL, (8).
+    max(L, L_m), as the proof needs it. Source: C-VFL, (8).
     """
     q, lr = result.local_steps, float(result.lrs[0])
     noise = _noise(result, stochastic)
@@ -217,7 +198,7 @@ def theorem_4_2(found: Constants, result: Run, stochastic: bool = False) -> Boun
 def theorem_4_4(found: Constants, result: Run, stochastic: bool = False) -> Bound:
     """Theorem 4.4 for any steps below the cap: left <= right, the left the least |grad F|^2 of all rounds.
 
-    Source: C-VFL, (A.93), with max(L, L_m) for every L. Raises: TypeError, ValueError.
+    Source: C-VFL, (A.93), with max(L, L_m) for every L.
     """
     q, lrs, steep = result.local_steps, result.lrs[:, None], _steepest(found)
     total = float(lrs.sum())
@@ -245,6 +226,6 @@ def _steepest(found: Constants) -> float:
 
 
 def _noise(result: Run, stochastic: bool) -> Tensor:  # sum_m sigma_m^2 / B
-    if not arguments.flag("stochastic", stochastic):
+    if not stochastic:
         return torch.zeros_like(result.values[0])
     return (result.variance.amax((0, 1)).sum() / result.batch).expand_as(result.values[0])

@@ -17,7 +17,6 @@ from matplotlib.collections import LineCollection
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.compression import Compressor, Hexagonal, RandomK, TopK, UniformScalar
 from fedbook.compression.hexagonal import G2, cell_area
 from fedbook.lab.chapter05_floor_figures import draw_floor_steps, draw_floors, draw_growth, draw_schedules, draw_terms
@@ -58,8 +57,8 @@ PRINTED = 1 / 24  # what the paper has for G_2
 
 
 def sent(compressor: Compressor, x: Tensor, seed: int = 0) -> Tensor:
-    """``x`` [B, P] after the compressor's encode and decode. Raises: TypeError, ValueError."""
-    rows = arguments.tensor("x", x, ndim=2, kind="float")[None]
+    """``x`` [B, P] after the compressor's encode and decode."""
+    rows = x[None]
     return compressor.decode(compressor.encode(rows, [stream(seed, "sent")]), rows)[0]
 
 
@@ -71,9 +70,9 @@ def draw_cells(axes: Any, bits: int = 2, points: int = 150, seed: int = 0) -> st
 
     Both have 4^bits codewords (small dots: pairs; lines to the codeword that is sent). The third panel has errors
     in units of the root of the cell's area: uniform on a square, and on a hexagon (infinite codebook).
-    Shapes: ``axes`` three of them. Raises: TypeError, ValueError.
+    Shapes: ``axes`` three of them.
     """
-    spots, points = panels(axes, 3), arguments.integer("points", points, 1, 5000)
+    spots = panels(axes, 3)
     cloud = (0.5 + 0.22 * normal((points, 2), stream(seed, "cloud"))).clamp(0, 1)
     parts = []
     plain = {
@@ -111,7 +110,7 @@ def draw_cells(axes: Any, bits: int = 2, points: int = 150, seed: int = 0) -> st
 
 
 def codebook_of(compressor: Compressor, side: int = 200) -> Tensor:
-    """The codewords that an undithered quantiser sends for pairs in the unit square, [K, 2]. Raises: TypeError."""
+    """The codewords that an undithered quantiser sends for pairs in the unit square, [K, 2]."""
     line = torch.linspace(0, 1, side, dtype=torch.float64)
     return torch.unique(sent(compressor, torch.cartesian_prod(line, line)).round(decimals=9), dim=0)
 
@@ -150,13 +149,12 @@ def measured_errors(
     """Every compressor of the package on vectors uniform on [-1, 1]^P, encoded and decoded, with dither.
 
     Laws: Delta^2 / 12, G_2 V W^2, for random-k (1 - k/P) mean square, an upper bound of top-k (k = floor(P b / 32)).
-    Raises: TypeError, ValueError.
     """
-    sizes = (arguments.integer("messages", messages, 2), arguments.integer("batch", batch, 1), width)
+    sizes = (messages, batch, width)
     x = torch.from_numpy(stream(seed, "measured").uniform(-1, 1, sizes))
     found: dict[str, list[Measured]] = {}
     for b in bits:
-        kept = arguments.integer("bits", b, 1, 7) * arguments.integer("width", width, 32) // 32
+        kept = b * width // 32
         dropped = (1 - kept / width) * float(x.square().mean())
         chosen = {
             "scalar, ends": UniformScalar(b), "scalar, bins": UniformScalar(b, grid="bins"),
@@ -176,7 +174,7 @@ def draw_errors(axes: Any, found: dict[str, list[Measured]]) -> str:
     """Squared error over bits with the laws as lines; and the quantisers' in units of 4^-b W^2, where constants differ.
 
     Dotted: the lattice constant as the paper prints it; below the disc's bound is no quantiser of the plane.
-    Shapes: ``axes`` two of them, ``found`` from :func:`measured_errors`. Raises: TypeError, ValueError.
+    Shapes: ``axes`` two of them, ``found`` from :func:`measured_errors`.
     """
     left, right = panels(axes, 2)
     parts = []
@@ -214,9 +212,9 @@ def draw_errors(axes: Any, found: dict[str, list[Measured]]) -> str:
 def draw_sawtooth(axes: Any, bits: int = 2, points: int = 1200, seed: int = 0) -> str:
     """The scalar quantiser's error against the input, without and with dither: the mean at each input as a line.
 
-    Shapes: ``axes`` two of them. Raises: TypeError, ValueError.
+    Shapes: ``axes`` two of them.
     """
-    spots, points = panels(axes, 2), arguments.integer("points", points, 20, 20_000)
+    spots = panels(axes, 2)
     x = torch.linspace(-1, 1, points, dtype=torch.float64)[:, None]
     step, parts = UniformScalar(bits).step(), []
     for i, (ax, words) in enumerate(zip(spots, ("without dither", "with dither"), strict=True)):

@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.lab.chapter05_descent import Compress, LeastSquares, Run, constants, least_squares, run
 from fedbook.lab.chapter05_quantisers import scalar
 from fedbook.lab.chapter05_sparse import top_k
-from fedbook.lab.chapter05_theory import Sides, several
+from fedbook.lab.chapter05_theory import Sides
 from fedbook.randomness import stream
 
 
@@ -33,19 +32,13 @@ def mean_error(result: Run) -> Tensor:
 
 
 def every_k(width: int) -> Compress:
-    """Run s of P keeps k = s + 1 components by magnitude. Raises: TypeError, ValueError."""
-    kept = torch.arange(1, arguments.integer("width", width, 1) + 1).reshape(-1, 1, 1, 1)
+    """Run s of P keeps k = s + 1 components by magnitude."""
+    kept = torch.arange(1, width + 1).reshape(-1, 1, 1, 1)
     return lambda h, r: top_k(h, kept)
 
 
 def quantiser(bits: int | Callable[[int], int], dither: bool, seed: int = 0) -> Compress:
-    """The scalar quantiser over the range of each message; ``bits`` may be a function of the round.
-
-    Raises: TypeError, ValueError.
-    """
-    if not callable(bits):
-        arguments.integer("bits", bits, 1, 30)
-    arguments.flag("dither", dither)
+    """The scalar quantiser over the range of each message; ``bits`` may be a function of the round."""
 
     def compress(h: Tensor, r: int) -> Tensor:
         low, high = h.amin((2, 3), keepdim=True), h.amax((2, 3), keepdim=True)
@@ -56,8 +49,7 @@ def quantiser(bits: int | Callable[[int], int], dither: bool, seed: int = 0) -> 
 
 
 def growing_bits(first: int) -> Callable[[int], int]:
-    """q_r = q_0 + ceil(log2(r + 1) / 4): the squared error falls as 1 / sqrt(r + 1). Raises: TypeError, ValueError."""
-    first = arguments.integer("first", first, 1, 20)
+    """q_r = q_0 + ceil(log2(r + 1) / 4): the squared error falls as 1 / sqrt(r + 1)."""
     return lambda r: first + math.ceil(math.log2(r + 1) / 4)
 
 
@@ -65,15 +57,12 @@ def growing_bits(first: int) -> Callable[[int], int]:
 
 
 def step_size(problem: LeastSquares, part: float) -> float:
-    """``part`` of 1 / L. Raises: TypeError, ValueError."""
-    return arguments.real("part", part, above=0.0) / constants(problem).smooth
+    """``part`` of 1 / L."""
+    return part / constants(problem).smooth
 
 
 def floors_by_k(rounds: int = 300, local_steps: int = 1, part: float = 0.5, seed: int = 0) -> dict[str, Tensor]:
-    """Top-k on the whole data for k = 1..P: ``slopes`` |grad F|^2 [R + 1, P], ``floor``, ``error``, ``ratio`` [P].
-
-    Raises: TypeError, ValueError.
-    """
+    """Top-k on the whole data for k = 1..P: ``slopes`` |grad F|^2 [R + 1, P], ``floor``, ``error``, ``ratio`` [P]."""
     problem = least_squares(seed)
     width = problem.target.shape[1]
     result = run(problem, rounds, step_size(problem, part), local_steps, every_k(width), runs=width)
@@ -87,12 +76,12 @@ def floors_by_step(
     """The quantiser's floors [number of Qs, number of etas], eta = part / L, rounds so that R Q part = ``work``.
 
     Without dither the end is a fixed point (what a party computes is 0), the same for every Q and eta; with dither
-    errors average out, the more the shorter a round's way. Raises: TypeError, ValueError.
+    errors average out, the more the shorter a round's way.
     """
-    problem, work = least_squares(seed), arguments.real("work", work, above=0.0)
+    problem = least_squares(seed)
     found = []
-    for q in several("local_steps", local_steps, arguments.integer, 1):
-        for part in several("parts", parts, arguments.real, 0.0):
+    for q in local_steps:
+        for part in parts:
             rounds = max(50, math.ceil(work / (q * part)))
             found.append(floor(run(problem, rounds, step_size(problem, part), q, quantiser(bits, dither, seed)))[0])
     return torch.stack(found).reshape(len(local_steps), len(parts))
@@ -101,9 +90,9 @@ def floors_by_step(
 def schedules(rounds: int = 600, first: int = 2, part: float = 0.5, dither: bool = False, seed: int = 0) -> dict:
     """Growing bits against constant ones: for each, ``slopes`` [R + 1], ``floor``, and ``bits`` that all parties send.
 
-    Constant are q_0, and the q that growing bits end at. Raises: TypeError, ValueError.
+    Constant are q_0, and the q that growing bits end at.
     """
-    problem, rounds = least_squares(seed), arguments.integer("rounds", rounds, 1)
+    problem = least_squares(seed)
     grow = growing_bits(first)
     last = grow(rounds - 1)
     parties, numbers = len(problem.features), problem.target.numel()
@@ -119,7 +108,6 @@ def fixed_point(k: int = 6, rounds: int = 400, local_steps: int = 5, part: float
     """Where top-k ends: grad_m F of the true model, and -X_m^T (sum of the others' errors) / N. Equal at a fixed point.
 
     There a party's step is 0, whatever Q and eta are: what it computes is off by this. Shapes: [M, D, P].
-    Raises: TypeError, ValueError.
     """
     problem = least_squares(seed)
     x, y = problem
@@ -132,11 +120,8 @@ def fixed_point(k: int = 6, rounds: int = 400, local_steps: int = 5, part: float
 def diminishing(rounds: Sequence[int], decay: float, first_lr: float = 1.0) -> dict[str, list[float]]:
     """Theorem 4.4's three terms after R rounds for eta_r = first_lr / (r + 1) and E_r = (r + 1)^-decay.
 
-    1 / sum eta, sum eta^2 / sum eta, sum eta E / sum eta: each is about 1 / log R at best. Raises: TypeError,
-    ValueError.
+    1 / sum eta, sum eta^2 / sum eta, sum eta E / sum eta: each is about 1 / log R at best.
     """
-    rounds = several("rounds", rounds, arguments.integer, 1)
-    decay, first_lr = arguments.real("decay", decay, 0.0), arguments.real("first_lr", first_lr, above=0.0)
     r = torch.arange(1, max(rounds, default=1) + 1, dtype=torch.float64)
     lrs = first_lr / r
     sums = [part.cumsum(0) for part in (lrs, lrs**2, lrs * r**-decay)]

@@ -14,9 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullFormatter
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.lab.chapter05_descent import Bound
-from fedbook.lab.panels import panels, several
+from fedbook.lab.panels import panels
 from fedbook.lab.style import REFERENCE, series
 
 GRADIENT = r"$\|\nabla F\|^2$"
@@ -26,7 +25,7 @@ TINY = 1e-20  # of |grad F|^2: rounding errors, no floor
 def draw_floors(axes: Any, found: Mapping[str, Tensor]) -> str:
     """|grad F|^2 by round for k = 1..P with its flat floors; floors against the measured squared error E.
 
-    Shapes: ``axes`` two of them; ``found`` what ``floors_by_k`` returned. Raises: TypeError, ValueError.
+    Shapes: ``axes`` two of them; ``found`` what ``floors_by_k`` returned.
     """
     left, right = panels(axes, 2)
     slopes, floor, error = (_of(found, name) for name in ("slopes", "floor", "error"))
@@ -58,11 +57,10 @@ def draw_floor_steps(
     """Floors against the step size, one curve for each Q: a deterministic quantiser's, and a dithered one's.
 
     Shapes: ``axes`` two of them; ``plain``, ``dithered`` [number of Qs, number of etas] of ``floors_by_step``, eta in
-    parts of 1 / L. Raises: TypeError, ValueError.
+    parts of 1 / L.
     """
     spots, told = panels(axes, 2), []
     for ax, words, floors in zip(spots, ("without dither", "with dither"), (plain, dithered), strict=True):
-        floors = arguments.tensor(words, floors, shape=(len(local_steps), len(parts)), kind="float")
         for i, (q, row) in enumerate(zip(local_steps, floors.tolist(), strict=True)):
             ax.loglog(parts, row, label=f"$Q$ = {q}", **series(i))
         ax.set(xlabel=r"step size $\eta L$", title=words)
@@ -77,12 +75,9 @@ def draw_floor_steps(
 
 
 def draw_schedules(ax: Axes, found: Mapping[str, Mapping[str, Any]]) -> str:
-    """|grad F|^2 by round for constant bits and for bits that grow. ``found``: what ``schedules`` returned.
-
-    Raises: TypeError, ValueError.
-    """
+    """|grad F|^2 by round for constant bits and for bits that grow. ``found``: what ``schedules`` returned."""
     parts = []
-    for i, (label, one) in enumerate(several("found", found).items()):
+    for i, (label, one) in enumerate(found.items()):
         slopes = _of(one, "slopes")
         sent = one["bits"] / 8e6
         ax.semilogy(slopes, label=f"{label}: {sent:.2g} MB", markevery=max(1, len(slopes) // 12),
@@ -97,12 +92,10 @@ def draw_terms(ax: Axes, bounds: Mapping[str, Bound]) -> str:
     """The left side of a theorem and the terms of its right side, on a logarithmic axis, label by label.
 
     Terms that are 0 are left out. ``bounds``: label -> ``theorem_4_2`` or ``theorem_4_4``, of which the mean over runs
-    is drawn. Raises: TypeError, ValueError.
+    is drawn.
     """
     ratios = []
-    for place, (label, bound) in enumerate(several("bounds", bounds).items()):
-        if not isinstance(bound, Bound):
-            raise arguments.wrong(TypeError, f"bounds[{label!r}]", bound, "what theorem_4_2 or theorem_4_4 returned")
+    for place, bound in enumerate(bounds.values()):
         for i, (words, term) in enumerate(zip(("left side", "start", "noise", "compression"), bound, strict=True)):
             value = float(term.mean())
             if value > TINY:
@@ -118,11 +111,8 @@ def draw_terms(ax: Axes, bounds: Mapping[str, Bound]) -> str:
 
 
 def draw_growth(ax: Axes, found: Mapping[str, Sequence[float]]) -> str:
-    """Bits a component that Table 1's rate needs after T steps, by compressor. ``found``: what ``growth`` returned.
-
-    Raises: TypeError, ValueError.
-    """
-    steps, parts = list(several("found", found)["steps"]), []
+    """Bits a component that Table 1's rate needs after T steps, by compressor. ``found``: what ``growth`` returned."""
+    steps, parts = list(found["steps"]), []
     for i, (label, bits) in enumerate((k, v) for k, v in found.items() if k != "steps"):
         ax.semilogx(steps, bits, label=label, **series(i))
         parts.append(f"{label} {bits[0]:.3g} to {bits[-1]:.3g}")
@@ -135,9 +125,7 @@ def draw_growth(ax: Axes, found: Mapping[str, Sequence[float]]) -> str:
 
 
 def _of(found: Any, name: str) -> Tensor:
-    if not isinstance(found, Mapping) or name not in found:
-        raise arguments.wrong(TypeError, "found", found, f"a mapping with {name!r}, as chapter05_floor returns it")
-    return arguments.tensor(name, found[name], kind="float").detach().cpu()
+    return found[name].detach().cpu()
 
 
 def _plain_ticks(ax: Axes, places: Sequence[float]) -> None:

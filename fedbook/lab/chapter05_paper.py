@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fedbook import arguments
+from fedbook.lab.results import text_table
 from fedbook.papers.cvfl.accounts import GB, MB, TimeModel, bits_per_round
 
 Value = tuple[float, float]  # mean and deviation
@@ -99,19 +99,16 @@ TABLE_D1: dict[tuple[str, int], dict[int, Value]] = {
 
 
 def epoch_cost(problem: str, bits: float, account: str = "paper") -> float:
-    """MB (GB for CIFAR-10) of one epoch by an account of ``bits_per_round``. Raises: TypeError, ValueError."""
-    one = SETTINGS[arguments.one_of("problem", problem, SETTINGS)]
+    """MB (GB for CIFAR-10) of one epoch by an account of ``bits_per_round``."""
+    one = SETTINGS[problem]
     crossed = bits_per_round(account, one.batch_size, [one.width] * PARTIES, one.server_size, bits)
     return one.rounds_per_epoch * sum(crossed) / 8 / one.unit
 
 
 def epochs_decoded(problem: str, account: str = "paper") -> dict[tuple[str, int], Value | None]:
-    """Mean and deviation of the epochs to the target by compressor and bits, from the printed costs.
-
-    Raises: TypeError, ValueError.
-    """
+    """Mean and deviation of the epochs to the target by compressor and bits, from the printed costs."""
     found: dict[tuple[str, int], Value | None] = {}
-    for row in TABLES[arguments.one_of("problem", problem, TABLES)]:
+    for row in TABLES[problem]:
         one = epoch_cost(problem, row.bits, account)
         found[row.compressor, row.bits] = None if row.cost is None else (row.cost[0] / one, row.cost[1] / one)
     return found
@@ -140,8 +137,6 @@ def rounds_of_table_5() -> dict[int, tuple[float, int]]:
     for q in (1, 10, 25):
         means, deviations = (_between(q, place) for place in (0, 1))
         runs = possible_runs(means, deviations)
-        if len(runs) != 1:
-            raise ValueError(f"TABLE_5: Q = {q} fits {runs} runs; allowed is one number")
         found[q] = (per_epoch * round(runs[0] * (means[0] + means[1]) / 2) / runs[0], runs[0])
     return found
 
@@ -219,16 +214,17 @@ def _whole_variances(times: int) -> int:
 
 def decoded_table() -> str:
     """Epochs to the target, mean ± deviation, decoded from the cost columns of Tables 2 to 4, as text."""
-    lines = [f"{'epochs to the target':22}" + "".join(f"{name:>18}" for name in SETTINGS)]
+    rows = [["epochs to the target", *SETTINGS]]
     decoded = {name: epochs_decoded(name) for name in SETTINGS}
     for compressor, bits in decoded["MIMIC-III"]:
-        cells = [decoded[name][compressor, bits] for name in SETTINGS]
-        shown = ["never" if v is None else f"{v[0]:.1f} ± {v[1]:.1f}" for v in cells]
-        lines.append(f"{compressor + f', b = {bits}':22}" + "".join(f"{text:>18}" for text in shown))
-    return "\n".join(lines)
+        costs = [decoded[name][compressor, bits] for name in SETTINGS]
+        shown = ("never" if v is None else f"{v[0]:.1f} ± {v[1]:.1f}" for v in costs)
+        rows.append([f"{compressor}, b = {bits}", *shown])
+    return text_table(rows, (22, 18))
 
 
 def findings_table() -> str:
     """:func:`findings` as text."""
-    lines = [f"{'found':>10} {'beside':>10}  what the tables reveal"]
-    return "\n".join(lines + [f"{f.found:>10.5g} {f.beside:>10.5g}  {f.words}" for f in findings()])
+    rows = [["found", "beside", " what the tables reveal"]]
+    rows += [[f"{one.found:.5g}", f"{one.beside:.5g}", f" {one.words}"] for one in findings()]
+    return text_table(rows, (10, 10, 0), left=">><", gap=" ")

@@ -13,10 +13,8 @@ import torch
 from torch import Tensor
 from torch.func import grad, jacrev, jvp
 
-from fedbook import arguments
 from fedbook.lab.chapter05_theory import (
     BATCH,
-    KINDS,
     Model,
     Sides,
     embed,
@@ -32,7 +30,6 @@ from fedbook.randomness import normal, stream
 def _with_errors(kind: str, m: int, size: float, seed: int) -> tuple[Model, list[Tensor], list[Tensor], int]:
     """A model, its embeddings, and errors of about ``size`` in every block but m."""
     model = small_model(kind, seed=seed)
-    m, size = arguments.integer("m", m, 0, len(model.blocks) - 1), arguments.real("size", size, 0.0)
     sent = [embed(model, j, block) for j, block in enumerate(model.blocks)]
     errors = [size * normal(tuple(h.shape), stream(seed, "errors", client=j)) for j, h in enumerate(sent)]
     errors[m] = torch.zeros_like(sent[m])
@@ -56,23 +53,17 @@ def remainder(m: int, size: float = 0.3, nodes: int = 12, seed: int = 0) -> Side
     """R_0^m: the difference of two gradients dF / dh_m, and the integral of jvps along the error. Equal.
 
     The paper's infinite Taylor series is this integral: no convergence is asked for.
-    Raises: TypeError, ValueError. Source: C-VFL, (A.11) and (A.12).
+    Source: C-VFL, (A.11) and (A.12).
     """
     model, sent, errors, m = _with_errors("softmax", m, size, seed)
     slope = partial(_cotangent, model, m)
-    integral = sum(
-        w * jvp(slope, (_shifted(sent, errors, s),), (list(errors),))[1]
-        for s, w in _nodes(arguments.integer("nodes", nodes, 1, 64))
-    )
+    integral = sum(w * jvp(slope, (_shifted(sent, errors, s),), (list(errors),))[1] for s, w in _nodes(nodes))
     return Sides(slope(_shifted(sent, errors)) - slope(sent), integral)
 
 
 def remainder_squares(m: int, size: float = 0.3, seed: int = 0) -> Sides:
-    """Least squares: the error of party m's gradient by autograd, and X_m^T (sum of the others' errors) / B. Equal.
-
-    Raises: TypeError, ValueError.
-    """
-    model, sent, errors, m = _with_errors("squares", arguments.integer("m", m, 1), size, seed)
+    """Least squares: the error of party m's gradient by autograd, and X_m^T (sum of the others' errors) / B. Equal."""
+    model, sent, errors, m = _with_errors("squares", m, size, seed)
     found = [own_gradient(model, m, model.blocks[m], _shifted(sent, errors, s)) for s in (1.0, 0.0)]
     return Sides(found[0] - found[1], model.features[m - 1].T @ sum(errors) / BATCH)
 
@@ -84,11 +75,9 @@ def lemma_1(
 
     H_m bounds, along the segment, the Jacobian of dF / dh_m in the OTHERS' embeddings (``block`` "mixed"); with
     the Hessian in h_m alone ("diagonal", what Assumption 4 says) the bound fails. ``norm``: of both matrices.
-    Raises: TypeError, ValueError. Source: C-VFL, Lemma 1.
+    Source: C-VFL, Lemma 1.
     """
-    norm = arguments.one_of("norm", norm, ("frobenius", "spectral"))
-    block = arguments.one_of("block", block, ("mixed", "diagonal"))
-    model, sent, errors, m = _with_errors(arguments.one_of("kind", kind, KINDS), m, size, seed)
+    model, sent, errors, m = _with_errors(kind, m, size, seed)
     found = [own_gradient(model, m, model.blocks[m], _shifted(sent, errors, s)) for s in (1.0, 0.0)]
     g = _size(jacrev(partial(embed, model, m))(model.blocks[m]).reshape(sent[m].numel(), -1), norm)
     wanted = [j for j in range(len(sent)) if (j == m) == (block == "diagonal")]
@@ -107,12 +96,9 @@ def _size(matrix: Tensor, norm: str) -> Tensor:
 
 
 def product(own: float, other: float, error: float) -> dict[str, float]:
-    """F = h_1 h_2: the error of party 1's gradient, and both bounds of Lemma 1 on it (autograd; G_1 = 1).
-
-    Raises: TypeError, ValueError.
-    """
-    point = torch.tensor([arguments.real("own", own), arguments.real("other", other)], dtype=torch.float64)
-    length = abs(arguments.real("error", error))
+    """F = h_1 h_2: the error of party 1's gradient, and both bounds of Lemma 1 on it (autograd; G_1 = 1)."""
+    point = torch.tensor([own, other], dtype=torch.float64)
+    length = abs(error)
     slope = grad(torch.prod)
     shift = slope(point + torch.tensor([0.0, error], dtype=torch.float64)) - slope(point)
     second = jacrev(slope)(point)

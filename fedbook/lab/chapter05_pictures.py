@@ -16,10 +16,9 @@ from matplotlib.patches import FancyBboxPatch
 from torch import Tensor
 from torch.func import vmap
 
-from fedbook import arguments
 from fedbook.federation import Rounds
 from fedbook.federation.tree import Tree, leaves
-from fedbook.lab.panels import panels, several
+from fedbook.lab.panels import panels
 from fedbook.lab.style import PALETTE, series
 from fedbook.papers.cvfl import CVFL, Config
 from fedbook.papers.cvfl.problem import VerticalProblem
@@ -49,12 +48,7 @@ class OneRound(NamedTuple):
 
 
 def one_round(problem: VerticalProblem, config: Config, seed: int = 0, sample: int = 0) -> OneRound:
-    """The second round of Algorithm 1 (in the first one top-k by gradient has no scores yet).
-
-    Raises: TypeError, ValueError.
-    """
-    _problem(problem)
-    sample = arguments.integer("sample", sample, 0, len(problem.y) - 1)
+    """The second round of Algorithm 1 (in the first one top-k by gradient has no scores yet)."""
     rounds = Rounds(CVFL(config, problem), problem.federation(), 2, seeds=(seed,))
     counts = []
     for _ in range(2):
@@ -73,14 +67,9 @@ def one_round(problem: VerticalProblem, config: Config, seed: int = 0, sample: i
 def draw_setting(ax: Axes, problem: VerticalProblem, seen: OneRound) -> str:
     """A real image in quadrants, four towers with the embeddings they make of it, the messages with their bytes.
 
-    ``problem``: images, four parties; ``seen``: what :func:`one_round` returned for it. Raises: TypeError, ValueError.
+    ``problem``: images, four parties; ``seen``: what :func:`one_round` returned for it.
     """
-    _problem(problem)
-    if not isinstance(seen, OneRound):
-        raise arguments.wrong(TypeError, "seen", seen, "what one_round returned")
     parts = next(iter(problem.parts.values()))
-    if len(problem.parts) > 1 or len(parts) != 4 or parts.ndim != 5:
-        raise arguments.wrong(ValueError, "problem", problem.name, "images in the quadrants of four parties")
     quarter = parts[:, seen.sample].cpu().double().movedim(1, -1)  # [4, h, w, C]
     quarter = ((quarter - quarter.amin()) / (quarter.amax() - quarter.amin()).clamp_min(1e-12)).numpy()
     looks = {"cmap": "gray", "vmin": 0, "vmax": 1, "interpolation": "nearest", "aspect": "auto", "zorder": 2}
@@ -129,13 +118,10 @@ def _arrow(ax: Axes, start: tuple, end: tuple, colour: str, line: str = "-") -> 
 
 
 def party_alone(problem: VerticalProblem, party: int) -> VerticalProblem:
-    """The same samples with the features of one party only, and a server for its embeddings alone.
-
-    Raises: TypeError, ValueError.
-    """
+    """The same samples with the features of one party only, and a server for its embeddings alone."""
     word, numbers = next(
-        (word, numbers) for word, numbers in _problem(problem).members.items()
-        if arguments.integer("party", party, 0, max(map(max, problem.members.values()))) in numbers
+        (word, numbers) for word, numbers in problem.members.items()
+        if party in numbers
     )  # fmt: skip
     place, own = slice(party - numbers[0], party - numbers[0] + 1), replace(problem.settings, parties=1)
     return replace(
@@ -146,11 +132,8 @@ def party_alone(problem: VerticalProblem, party: int) -> VerticalProblem:
 
 
 def alone_and_together(problem: VerticalProblem, config: Config, seeds: Sequence[int] = (0, 1, 2)) -> dict[str, Tensor]:
-    """Test accuracy [S] after the last round, nothing compressed, of every party alone and of all together.
-
-    Raises: TypeError, ValueError.
-    """
-    last = max(map(max, _problem(problem).members.values()))
+    """Test accuracy [S] after the last round, nothing compressed, of every party alone and of all together."""
+    last = max(map(max, problem.members.values()))
     words = QUADRANTS if last == 3 and problem.settings.parties == 4 else [f"party {m}" for m in range(last + 1)]
     found = {}
     for label, task in [(words[m], party_alone(problem, m)) for m in range(last + 1)] + [("all together", problem)]:
@@ -163,14 +146,12 @@ def alone_and_together(problem: VerticalProblem, config: Config, seeds: Sequence
 def draw_alone(axes: Any, scores: Mapping[str, Tensor], seen: OneRound) -> str:
     """Accuracy of every party alone and of all together, a dot a seed; and what an uncompressed round is made of.
 
-    Shapes: ``axes`` two of them, label -> [S], all together last. Raises: TypeError, ValueError.
+    Shapes: ``axes`` two of them, label -> [S], all together last.
     """
     left, right = panels(axes, 2)
-    if not isinstance(seen, OneRound):
-        raise arguments.wrong(TypeError, "seen", seen, "what one_round returned")
     means = {}
-    for i, (label, values) in enumerate(several("scores", scores).items()):
-        values = 100 * arguments.tensor(f"scores[{label!r}]", values, ndim=1, kind="float").double().cpu()
+    for i, (label, values) in enumerate(scores.items()):
+        values = 100 * values.double().cpu()
         means[label] = float(values.mean())
         whole = i == len(scores) - 1
         left.barh([i], [means[label]], color=PALETTE[0 if whole else 5], height=0.62, hatch=None if whole else "//",
@@ -207,9 +188,8 @@ def staleness(
     """How far C-VFL is, after Q local steps of its first round, from Q steps of the joint model on the same batch.
 
     Nothing is compressed. |Theta - Theta_joint| / |Theta_joint - Theta_0|, all blocks together.
-    Shapes: [number of etas, number of Qs]. Raises: TypeError, ValueError.
+    Shapes: [number of etas, number of Qs].
     """
-    _problem(problem)
     found = []
     for lr in lrs:
         for q in local_steps:
@@ -232,9 +212,8 @@ def _flat(theta0: Tree, theta: Tree) -> Tensor:
 def draw_staleness(ax: Axes, local_steps: Sequence[int], lrs: Sequence[float], distances: Tensor) -> str:
     """Distance between C-VFL and the joint model after one round, against Q, one curve for each step size.
 
-    Shapes: ``distances`` [number of etas, number of Qs], from :func:`staleness`. Raises: TypeError, ValueError.
+    Shapes: ``distances`` [number of etas, number of Qs], from :func:`staleness`.
     """
-    distances = arguments.tensor("distances", distances, shape=(len(lrs), len(local_steps)), kind="float")
     parts = []
     for i, (lr, row) in enumerate(zip(lrs, distances.tolist(), strict=True)):
         ax.plot(local_steps, [100 * v for v in row], label=rf"$\eta$ = {lr:g}", **series(i))
@@ -245,9 +224,3 @@ def draw_staleness(ax: Axes, local_steps: Sequence[int], lrs: Sequence[float], d
     ax.legend(loc="upper left")
     told = ", ".join(map(str, local_steps))
     return f"After one round of Q = {told} steps C-VFL is off the joint model by, in % of its way, {'; '.join(parts)}."
-
-
-def _problem(problem: VerticalProblem) -> VerticalProblem:
-    if not isinstance(problem, VerticalProblem):
-        raise arguments.wrong(TypeError, "problem", problem, "a VerticalProblem")
-    return problem

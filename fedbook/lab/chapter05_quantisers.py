@@ -14,13 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbook import arguments
 from fedbook.randomness import normal, stream
 
 HEXAGON = 5 / (18 * math.sqrt(3))  # mean square distance from the centre of a regular hexagon of area 1
 DISC = 1 / (2 * math.pi)  # of a disc of area 1: no set of area 1 has less
 GRIDS = ("endpoints", "bins")
-INPUTS = ("constant", "ramp", "normal")
 
 
 class Moment(NamedTuple):
@@ -35,12 +33,8 @@ class Moment(NamedTuple):
 
 
 def cell_width(bits: int, spread: float, grid: str = "endpoints") -> float:
-    """Delta: W / (2^q - 1) if the levels hold both ends of the range, W / 2^q if it is cut into bins.
-
-    Raises: TypeError, ValueError.
-    """
-    bits, spread = arguments.integer("bits", bits, 1, 30), arguments.real("spread", spread, 0.0)
-    return spread / (2**bits - (arguments.one_of("grid", grid, GRIDS) == "endpoints"))
+    """Delta: W / (2^q - 1) if the levels hold both ends of the range, W / 2^q if it is cut into bins."""
+    return spread / (2**bits - (grid == "endpoints"))
 
 
 def scalar(
@@ -53,12 +47,12 @@ def scalar(
 ) -> Tensor:
     """x after the uniform scalar quantiser with 2^bits levels; ``dither`` in [-1/2, 1/2], 0 for none.
 
-    Shapes: ``dither``, ``low`` and ``high`` broadcast against x. Raises: TypeError, ValueError.
+    Shapes: ``dither``, ``low`` and ``high`` broadcast against x.
     """
     step = (high - low) * cell_width(bits, 1.0, grid)
     first = low if grid == "endpoints" else low + step / 2
     safe = torch.where(torch.as_tensor(step) > 0, step, 1.0)  # a range of 0 gives the constant back
-    code = ((arguments.tensor("x", x, kind="float") - first) / safe + dither + 0.5).floor().clamp(0, 2**bits - 1)
+    code = ((x - first) / safe + dither + 0.5).floor().clamp(0, 2**bits - 1)
     return first + (code - dither) * step
 
 
@@ -79,10 +73,9 @@ def dither_law(inputs: Sequence[float], bits: int, grid: str = "endpoints", poin
     """The error of single numbers in [-1, 1], integrated over the dither by midpoints (no chance is left).
 
     "endpoints": uniform, whatever the input, mean square Delta^2 / 12. "bins": so only Delta / 2 inside the range.
-    Raises: TypeError, ValueError.
     """
-    points, step = arguments.integer("points", points, 1), cell_width(bits, 2.0, grid)
-    x = torch.tensor([arguments.real("inputs", v, -1.0, 1.0) for v in inputs], dtype=torch.float64)[:, None]
+    step = cell_width(bits, 2.0, grid)
+    x = torch.tensor(inputs, dtype=torch.float64)[:, None]
     middle = (torch.arange(points, dtype=torch.float64) + 0.5) / points
     error = scalar(x, bits, middle - 0.5, grid=grid) - x
     gap = (error.sort(1).values / step + 0.5).clamp(0, 1) - middle
@@ -92,11 +85,7 @@ def dither_law(inputs: Sequence[float], bits: int, grid: str = "endpoints", poin
 
 
 def example_input(name: str, size: int, seed: int) -> Tensor:
-    """``size`` numbers in [-1, 1]: all 0.3, a ramp, or a normal variable of deviation 0.5, clipped.
-
-    Raises: TypeError, ValueError.
-    """
-    name, size = arguments.one_of("name", name, INPUTS), arguments.integer("size", size, 1)
+    """``size`` numbers in [-1, 1]: all 0.3, a ramp, or a normal variable of deviation 0.5, clipped."""
     if name == "constant":
         return torch.full((size,), 0.3, dtype=torch.float64)
     if name == "ramp":
@@ -105,12 +94,9 @@ def example_input(name: str, size: int, seed: int) -> Tensor:
 
 
 def scalar_error(name: str, bits: int, dither: bool = True, draws: int = 200_000, seed: int = 0) -> Moment:
-    """The mean square error on a test input ("endpoints"), by simulation, and Delta^2 / 12.
-
-    Raises: TypeError, ValueError.
-    """
+    """The mean square error on a test input ("endpoints"), by simulation, and Delta^2 / 12."""
     x, rng = example_input(name, draws, seed), stream(seed, "dither")
-    u = torch.from_numpy(rng.uniform(-0.5, 0.5, draws)) if arguments.flag("dither", dither) else 0.0
+    u = torch.from_numpy(rng.uniform(-0.5, 0.5, draws)) if dither else 0.0
     return _moment((scalar(x, bits, u) - x).square(), cell_width(bits, 2.0) ** 2 / 12)
 
 
@@ -118,7 +104,7 @@ def scalar_laws(bits: int) -> dict[str, float]:
     """Mean squares on [-1, 1] at an inner point and at an end, integrated over the dither, and as printed.
 
     printed W^2 / 12 * 2^(-2 q). ``ratio`` of both grids by integration, ``formula`` (2^q / (2^q - 1))^2.
-    Raises: TypeError, ValueError. Source: C-VFL, Table 1.
+    Source: C-VFL, Table 1.
     """
     found = {grid: dither_law([0.0, 1.0], bits, grid).mean_square.tolist() for grid in GRIDS}
     (inner, at_end), (bins, bins_at_end) = found["endpoints"], found["bins"]
@@ -136,19 +122,15 @@ def _moment(squares: Tensor, law: float) -> Moment:
 
 
 def lattice_distance(area: float) -> float:
-    """The distance d of neighbours in the hexagonal lattice with cells of that area: V = sqrt(3) / 2 d^2.
-
-    Raises: TypeError, ValueError.
-    """
-    return math.sqrt(2 * arguments.real("area", area, above=0.0) / math.sqrt(3))
+    """The distance d of neighbours in the hexagonal lattice with cells of that area: V = sqrt(3) / 2 d^2."""
+    return math.sqrt(2 * area / math.sqrt(3))
 
 
 def nearest_point(x: Tensor, area: float) -> Tensor:
     """The nearest point of the hexagonal lattice: the nearer of those of two rectangular lattices.
 
-    Shapes: ``x`` [..., 2]. Raises: TypeError, ValueError.
+    Shapes: ``x`` [..., 2].
     """
-    arguments.tensor("x", x, kind="float")
     side = lattice_distance(area) * torch.tensor([1.0, math.sqrt(3)], dtype=x.dtype)
     first = (x / side + 0.5).floor() * side
     second = ((x / side).floor() + 0.5) * side
@@ -157,21 +139,15 @@ def nearest_point(x: Tensor, area: float) -> Tensor:
 
 
 def hexagon_dither(count: int, area: float, rng: np.random.Generator) -> Tensor:
-    """Uniform points of the hexagon around 0: z - nearest(z) for z uniform on a parallelogram. ``[count, 2]``.
-
-    Raises: TypeError, ValueError.
-    """
-    d, (s, t) = lattice_distance(area), rng.uniform(size=(2, arguments.integer("count", count, 1)))
+    """Uniform points of the hexagon around 0: z - nearest(z) for z uniform on a parallelogram. ``[count, 2]``."""
+    d, (s, t) = lattice_distance(area), rng.uniform(size=(2, count))
     z = torch.from_numpy(np.stack([s + t / 2, t * math.sqrt(3) / 2], 1)) * d
     return z - nearest_point(z, area)
 
 
 def hexagonal(x: Tensor, area: float, dither: Tensor | float = 0.0) -> Tensor:
-    """Pairs after the hexagonal quantiser with its infinite codebook. Shapes: ``x``, ``dither`` [..., 2].
-
-    Raises: TypeError, ValueError.
-    """
-    return nearest_point(arguments.tensor("x", x, kind="float") + dither, area) - dither
+    """Pairs after the hexagonal quantiser with its infinite codebook. Shapes: ``x``, ``dither`` [..., 2]."""
+    return nearest_point(x + dither, area) - dither
 
 
 class HexagonError(NamedTuple):
@@ -184,12 +160,9 @@ class HexagonError(NamedTuple):
 
 
 def hexagon_error(bits: int, draws: int = 200_000, seed: int = 0) -> HexagonError:
-    """The dithered error on a ramp of pairs in the unit square, cells of area 4^-bits: 5 / (18 sqrt 3) V.
-
-    Raises: TypeError, ValueError.
-    """
-    area = 4.0 ** -arguments.integer("bits", bits, 0, 20)
-    ramp = torch.linspace(0, 1, arguments.integer("draws", draws, 2), dtype=torch.float64)
+    """The dithered error on a ramp of pairs in the unit square, cells of area 4^-bits: 5 / (18 sqrt 3) V."""
+    area = 4.0**-bits
+    ramp = torch.linspace(0, 1, draws, dtype=torch.float64)
     x = torch.stack([ramp, (7 * ramp) % 1], 1)
     error = hexagonal(x, area, hexagon_dither(draws, area, stream(seed, "hexagon"))) - x
     across = torch.corrcoef(torch.cat([error, x], 1).T)[:2, 2:].abs().max()
@@ -203,11 +176,9 @@ def cell_moment(corners: Sequence[Sequence[float]]) -> float:
     """Mean square distance from the centroid of a polygon, divided by its area: 0.16038 for a hexagon.
 
     Triangles from the centroid; a quadratic's mean over a triangle is that over the middles of its sides. Scale and
-    place do not matter; no polygon is below 1 / (2 pi). Raises: TypeError, ValueError.
+    place do not matter; no polygon is below 1 / (2 pi).
     """
-    points = torch.tensor([[arguments.real("corners", c) for c in corner] for corner in corners], dtype=torch.float64)
-    if points.ndim != 2 or len(points) < 3 or points.shape[1] != 2:
-        raise arguments.wrong(ValueError, "corners", points, "three or more points of the plane")
+    points = torch.tensor(corners, dtype=torch.float64)
     points = points - points.mean(0)
 
     def triangles() -> tuple[Tensor, Tensor]:  # signed areas, and the other two corners, seen from the origin
@@ -223,8 +194,7 @@ def cell_moment(corners: Sequence[Sequence[float]]) -> float:
 
 
 def regular_polygon(corners: int) -> list[tuple[float, float]]:
-    """The corners of a regular polygon. Raises: TypeError, ValueError."""
-    corners = arguments.integer("corners", corners, 3)
+    """The corners of a regular polygon."""
     turns = [2 * math.pi * i / corners for i in range(corners)]
     return [(math.cos(a), math.sin(a)) for a in turns]
 

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
-from fedbook import arguments
 from fedbook.lab.chapter05_quantisers import HEXAGON, cell_width
-from fedbook.lab.chapter05_theory import Sides, several
+from fedbook.lab.chapter05_theory import Sides
 
 # --- top-k and random-k
 
@@ -24,29 +23,21 @@ from fedbook.lab.chapter05_theory import Sides, several
 def top_k(h: Tensor, k: Tensor | int) -> Tensor:
     """h with all but the k largest magnitudes of each vector set to 0; between equal ones the first stay.
 
-    Shapes: ``h`` [..., P]; ``k`` a number or whole numbers that broadcast against [..., 1]. Raises: TypeError,
-    ValueError.
+    Shapes: ``h`` [..., P]; ``k`` a number or whole numbers that broadcast against [..., 1].
     """
-    arguments.tensor("h", h, kind="float")
-    if not isinstance(k, Tensor):
-        k = arguments.integer("k", k, 0, h.shape[-1])
     order = h.abs().sort(dim=-1, descending=True, stable=True).indices
     place = torch.arange(h.shape[-1]).expand_as(order)
     return torch.where(torch.empty_like(order).scatter_(-1, order, place) < k, h, 0.0)
 
 
 def keep_by_score(h: Tensor, score: Tensor, k: int) -> Tensor:
-    """h with all but the k components of largest |score| set to 0. Shapes: [P]. Raises: TypeError, ValueError."""
-    arguments.tensor("score", score, shape=tuple(arguments.tensor("h", h, ndim=1, kind="float").shape), kind="float")
+    """h with all but the k components of largest |score| set to 0. Shapes: [P]."""
     return torch.where(top_k(score.abs() + 1, k) != 0, h, 0.0)
 
 
 def dropped_means(h: Tensor, k: int) -> dict[str, float]:
-    """Top-k of one vector: the mean of the dropped squares is at most that of all, so |error|^2 <= (1 - k/P) |h|^2.
-
-    Raises: TypeError, ValueError.
-    """
-    width = len(arguments.tensor("h", h, ndim=1, kind="float"))
+    """Top-k of one vector: the mean of the dropped squares is at most that of all, so |error|^2 <= (1 - k/P) |h|^2."""
+    width = len(h)
     squares = (h - top_k(h, k)).square()
     mean = float(squares.sum()) / max(1, width - k)
     bound = (1 - k / width) * float(h.square().sum())
@@ -59,13 +50,9 @@ def dropped_means(h: Tensor, k: int) -> dict[str, float]:
 
 
 def random_k_mean(h: Tensor, k: int) -> Sides:
-    """E |error|^2 of random-k, over all sets of k components; and (1 - k/P) |h|^2. Equal. P at most 16.
-
-    Raises: TypeError, ValueError.
-    """
-    width = len(arguments.tensor("h", h, ndim=1, kind="float"))
-    arguments.integer("width of h", width, 1, 16)
-    sets = list(combinations(range(width), arguments.integer("k", k, 0, width)))
+    """E |error|^2 of random-k, over all sets of k components; and (1 - k/P) |h|^2. Equal. P at most 16."""
+    width = len(h)
+    sets = list(combinations(range(width), k))
     errors = [h.square().sum() - h[list(kept)].square().sum() for kept in sets]
     return Sides(sum(errors) / len(sets), (1 - k / width) * h.square().sum())
 
@@ -113,13 +100,13 @@ def thresholds(setting: Setting, steps: int, grid: str = "endpoints") -> Thresho
     """The coarsest compressors that Table 1's rate allows after T = ``steps`` local steps, from the right error laws.
 
     bins: q = log2(W^2 B P / (12 allowed)) / 2: the 1/2 is hidden in the printed Omega.
-    Raises: TypeError, ValueError. Source: C-VFL, Table 1.
+    Source: C-VFL, Table 1.
     """
-    s, steps = _setting(setting), arguments.integer("steps", steps, 1)
+    s = setting
     allowed = s.target / (s.blocks * math.sqrt(steps))
     numbers = s.batch * s.width
     cells = s.spread * math.sqrt(numbers / (12 * allowed))  # how many fit in the range
-    real = math.log2(cells + (arguments.one_of("grid", grid, ("endpoints", "bins")) == "endpoints"))
+    real = math.log2(cells + (grid == "endpoints"))
     kept = math.ceil(s.width * (1 - allowed / (s.batch * s.square)))
     area = allowed / (numbers * HEXAGON / 2 * s.spread**2)
     return Thresholds(real, max(1, math.ceil(real)), area, max(0, kept), allowed)
@@ -129,10 +116,8 @@ def errors_at(setting: Setting, found: Thresholds, grid: str = "endpoints") -> d
     """A block's squared error over the batch at those thresholds, to be compared with ``allowed``.
 
     "hexagonal, by V P / 24" is the true error if the cell is chosen by the printed law: too much by 1.92.
-
-    Raises: TypeError, ValueError.
     """
-    s = _setting(setting)
+    s = setting
     numbers = s.batch * s.width
     return {
         "scalar": numbers * cell_width(found.bits, s.spread, grid) ** 2 / 12,
@@ -143,11 +128,8 @@ def errors_at(setting: Setting, found: Thresholds, grid: str = "endpoints") -> d
 
 
 def full_from(setting: Setting) -> int:
-    """The first T at which top-k must keep all P components: sqrt(T) > target P / (blocks B |h|^2).
-
-    Raises: TypeError, ValueError.
-    """
-    s = _setting(setting)
+    """The first T at which top-k must keep all P components: sqrt(T) > target P / (blocks B |h|^2)."""
+    s = setting
     return math.floor((s.target * s.width / (s.blocks * s.batch * s.square)) ** 2) + 1
 
 
@@ -155,20 +137,9 @@ def growth(setting: Setting, steps: Sequence[int]) -> dict[str, list[float]]:
     """Bits a component that each compressor needs after T steps: scalar, hexagonal (log2 1/V for a pair), top-k.
 
     The quantisers need one more bit when T grows 16 times; top-k is counted as in the paper, 32 k / P.
-    Raises: TypeError, ValueError.
     """
-    found = [thresholds(setting, t) for t in several("steps", steps, arguments.integer, 1)]
+    found = [thresholds(setting, t) for t in steps]
     return {
         "steps": list(steps), "scalar": [t.real_bits for t in found],
         "hexagonal": [-math.log2(t.area) / 2 for t in found], "top-k": [32 * t.kept / setting.width for t in found],
     }  # fmt: skip
-
-
-def _setting(s: Setting) -> Setting:
-    if not isinstance(s, Setting):
-        raise arguments.wrong(TypeError, "setting", s, "a Setting")
-    for name in ("blocks", "batch", "width"):
-        arguments.integer(name, getattr(s, name), 1)
-    for name in ("target", "spread", "square"):
-        arguments.real(name, getattr(s, name), above=0.0)
-    return s

@@ -15,11 +15,9 @@ import torch
 from torch import Tensor
 from torch.func import grad, jacrev
 
-from fedbook import arguments
 from fedbook.randomness import normal, stream
 
 BATCH, FEATURES, WIDTH, CLASSES = 7, 4, 3, 3
-KINDS = ("softmax", "squares", "separable")
 
 
 class Sides(NamedTuple):
@@ -44,8 +42,7 @@ class Model(NamedTuple):
 
 
 def small_model(kind: str, parties: int = 3, seed: int = 0) -> Model:
-    """A random model of that kind. Raises: TypeError, ValueError."""
-    kind, parties = arguments.one_of("kind", kind, KINDS), arguments.integer("parties", parties, 1)
+    """A random model of that kind."""
     rng = stream(seed, f"small model {kind}")
     features = tuple(normal((BATCH, FEATURES), rng) for _ in range(parties))
     towers = [normal((FEATURES, WIDTH), rng) for _ in range(parties)]
@@ -85,24 +82,14 @@ def with_own(embeddings: Sequence[Tensor], m: int, own: Tensor) -> list[Tensor]:
     return [own if j == m else h for j, h in enumerate(embeddings)]
 
 
-def _model(model: Model) -> Model:
-    if not isinstance(model, Model):
-        raise arguments.wrong(TypeError, "model", model, "a Model (small_model makes one)")
-    return model
-
-
 # --- one round (Algorithm 1)
 
 
 def algorithm_1(
     model: Model, rounds: int, local_steps: int, lr: float, compress: Callable[[Tensor], Tensor] | None = None
 ) -> list[Tensor]:
-    """The blocks after ``rounds`` rounds of Algorithm 1 on the one batch, by autograd; ``compress`` for every block.
-
-    Raises: TypeError, ValueError.
-    """
-    rounds, local_steps = arguments.integer("rounds", rounds, 0), arguments.integer("local_steps", local_steps, 1)
-    lr, blocks = arguments.real("lr", lr, above=0.0), list(_model(model).blocks)
+    """The blocks after ``rounds`` rounds of Algorithm 1 on the one batch, by autograd; ``compress`` for every block."""
+    blocks = list(model.blocks)
     for _ in range(rounds):
         sent = [embed(model, m, block) for m, block in enumerate(blocks)]
         if compress is not None:
@@ -119,12 +106,9 @@ def own_gradient(model: Model, m: int, block: Tensor, sent: Sequence[Tensor]) ->
 
 
 def joint_sgd(model: Model, steps: int, lr: float) -> list[Tensor]:
-    """The blocks after ``steps`` gradient steps of one person who holds everything, by autograd on the whole.
-
-    Raises: TypeError, ValueError.
-    """
-    lr, blocks = arguments.real("lr", lr, above=0.0), list(_model(model).blocks)
-    for _ in range(arguments.integer("steps", steps, 0)):
+    """The blocks after ``steps`` gradient steps of one person who holds everything, by autograd on the whole."""
+    blocks = list(model.blocks)
+    for _ in range(steps):
         slopes = grad(partial(objective, model))(blocks)
         blocks = [block - lr * slope for block, slope in zip(blocks, slopes, strict=True)]
     return blocks
@@ -133,10 +117,9 @@ def joint_sgd(model: Model, steps: int, lr: float) -> list[Tensor]:
 def chain_rule(m: int, seed: int = 0) -> Sides:
     """The gradient in theta_m by autograd on the whole, and J_m^T (dF / dh_m) with every row of J_m by itself. Equal.
 
-    Raises: TypeError, ValueError. Source: C-VFL, (A.10).
+    Source: C-VFL, (A.10).
     """
     model = small_model("softmax", seed=seed)
-    m = arguments.integer("m", m, 0, len(model.blocks) - 1)
     whole = grad(partial(objective, model))(list(model.blocks))[m]
     sent = [embed(model, j, block) for j, block in enumerate(model.blocks)]
     cotangent = grad(lambda h: loss(model, with_own(sent, m, h)))(sent[m])
@@ -147,12 +130,11 @@ def chain_rule(m: int, seed: int = 0) -> Sides:
 def by_hand(rounds: int, lr: float, seed: int = 0) -> Sides:
     """Q = 1, nothing compressed: each takes its partial derivative by formulas on paper; and SGD by autograd. Equal.
 
-    Shapes: all parameters in one vector. Raises: TypeError, ValueError.
+    Shapes: all parameters in one vector.
     """
     model = small_model("softmax", seed=seed)
-    lr = arguments.real("lr", lr, above=0.0)
     server, *towers = model.blocks
-    for _ in range(arguments.integer("rounds", rounds, 0)):
+    for _ in range(rounds):
         h = [(x @ w).tanh() for x, w in zip(model.features, towers, strict=True)]  # what the parties send
         scores = (torch.cat(h, 1) @ server).exp()
         residual = (scores / scores.sum(1, keepdim=True) - model.target) / BATCH  # dF / dlogits
@@ -163,13 +145,6 @@ def by_hand(rounds: int, lr: float, seed: int = 0) -> Sides:
         ]  # fmt: skip
         server = server - lr * torch.cat(h, 1).T @ residual
     return Sides(flat([server, *towers]), flat(joint_sgd(model, rounds, lr)))
-
-
-def several(name: str, values: Sequence, check: Callable, minimum: float) -> list:
-    """Each of the values checked by ``check``. Raises: TypeError, ValueError."""
-    if not isinstance(values, list | tuple | range):
-        raise arguments.wrong(TypeError, name, values, "a list of numbers")
-    return [check(name, value, minimum) for value in values]
 
 
 def flat(blocks: Sequence[Tensor]) -> Tensor:
@@ -183,10 +158,9 @@ def flat(blocks: Sequence[Tensor]) -> Tensor:
 def local_steps_closed_form(m: int, local_steps: int, lr: float, seed: int = 0) -> Sides:
     """Party m's parameters after Q local steps of least squares; theta* + (I - lr A)^Q (theta - theta*). Equal.
 
-    A = X_m^T X_m / B; theta* fits what the frozen others leave. Raises: TypeError, ValueError.
+    A = X_m^T X_m / B; theta* fits what the frozen others leave.
     """
     model = small_model("squares", seed=seed)
-    m = arguments.integer("m", m, 1, len(model.blocks) - 1)
     moved = algorithm_1(model, 1, local_steps, lr)[m]
     x, start = model.features[m - 1], model.blocks[m]
     others = model.blocks[0] + sum(embed(model, j, model.blocks[j]) for j in range(1, len(model.blocks)) if j != m)
@@ -196,10 +170,7 @@ def local_steps_closed_form(m: int, local_steps: int, lr: float, seed: int = 0) 
 
 
 def local_steps_separable(local_steps: int, lr: float, seed: int = 0) -> Sides:
-    """If the loss is a sum over blocks, Q local steps on garbage for the others are Q steps of joint SGD. Equal.
-
-    Raises: TypeError, ValueError.
-    """
+    """If the loss is a sum over blocks, Q local steps on garbage for the others are Q steps of joint SGD. Equal."""
     model = small_model("separable", seed=seed)
     return Sides(
         flat(algorithm_1(model, 1, local_steps, lr, torch.zeros_like)), flat(joint_sgd(model, local_steps, lr))
@@ -217,10 +188,7 @@ class Drift(NamedTuple):
 
 
 def drift(local_steps: Sequence[int], lrs: Sequence[float], seed: int = 0) -> Drift:
-    """How far local gradients are from where they started, and from those of fresh embeddings.
-
-    Raises: TypeError, ValueError.
-    """
+    """How far local gradients are from where they started, and from those of fresh embeddings."""
     model = small_model("softmax", seed=seed)
     sent = [embed(model, m, block) for m, block in enumerate(model.blocks)]
 
@@ -228,8 +196,8 @@ def drift(local_steps: Sequence[int], lrs: Sequence[float], seed: int = 0) -> Dr
         return flat([own_gradient(model, m, block, sent) for m, block in enumerate(blocks)])
 
     start, found = stacked(model.blocks), []
-    for steps in several("local_steps", local_steps, arguments.integer, 1):
-        for lr in several("lrs", lrs, arguments.real, 0.0):
+    for steps in local_steps:
+        for lr in lrs:
             blocks = list(model.blocks) if steps == 1 else algorithm_1(model, 1, steps - 1, lr)
             here, fresh = stacked(blocks), flat(grad(partial(objective, model))(blocks))
             found.append(torch.stack([(here - start).norm(), (here - fresh).norm()]) / start.norm())

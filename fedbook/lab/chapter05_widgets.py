@@ -15,7 +15,6 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
-from fedbook import arguments
 from fedbook.compression import COMPRESSORS, HEADER_BYTES, TopK, UniformScalar
 from fedbook.compression.hexagonal import codebook
 from fedbook.compression.wire import unpack
@@ -27,7 +26,6 @@ from fedbook.randomness import stream
 # --- a vector, quantised on the grid and on the hexagons
 
 COPIES = 200  # of the vector in one message: each has its own dither
-MOST_DRAWN_BITS = 4  # with more, nobody sees a cell
 
 
 class Sent(NamedTuple):
@@ -47,13 +45,9 @@ class Sent(NamedTuple):
 def send(kind: str, pair: Sequence[float], bits: int, dither: int) -> Sent:
     """Encode and decode ``pair`` in [-1, 1]^2 with the "scalar" or the "hex" quantiser (4^bits codewords each).
 
-    ``dither``: 0 for none, else the number of the draw. Raises: TypeError, ValueError.
+    ``dither``: 0 for none, else the number of the draw.
     """
-    arguments.one_of("kind", kind, ("scalar", "hex"))
-    bits, dither = arguments.integer("bits", bits, 1, MOST_DRAWN_BITS), arguments.integer("dither", dither, 0)
-    if not isinstance(pair, Sequence) or len(pair) != 2:
-        raise arguments.wrong(ValueError, "pair", pair, "two numbers")
-    first, second = (arguments.real("pair", v, -1.0, 1.0) for v in pair)
+    first, second = pair
     quantiser = COMPRESSORS[kind].make(bits, dither=dither > 0)
     x = torch.tensor([[[first, second]]], dtype=torch.float64).expand(1, COPIES, 2)
     (message,) = quantiser.encode(x, [stream(dither, "drawn dither")])
@@ -69,10 +63,10 @@ def draw_quantised(axes: Any, *, first: float, second: float, bits: int, dither:
     """The pair (``first``, ``second``) as both quantisers send it: left the grid, right the hexagons.
 
     A cell holds what goes to its codeword. The cloud is what ``COPIES`` dithers decode to. ``dither``: 0 for none,
-    else the number of the draw. Shapes: ``axes`` two of them. Raises: TypeError, ValueError.
+    else the number of the draw. Shapes: ``axes`` two of them.
     """
     both = panels(axes, 2)
-    pair = [arguments.real(name, v, -1.0, 1.0) for name, v in (("first", first), ("second", second))]
+    pair = [v for name, v in (("first", first), ("second", second))]
     point, told = np.array(pair), []
     for ax, kind, word in zip(both, ("scalar", "hex"), ("grid", "hexagons"), strict=True):
         sent = send(kind, pair, bits, dither)
@@ -157,14 +151,10 @@ def draw_index(axes: Any, *, bits: int, width: int, batch_size: int) -> str:
     """Top-k with k = floor(b P / 32): bits a component of the values, of each form of index, and of the header.
 
     Left beside a quantiser of the same b; right the index alone by k. ``width`` P, ``batch_size`` B. Shapes: ``axes``
-    two of them. Raises: TypeError, ValueError (k = 0).
+    two of them.
     """
     left, right = panels(axes, 2)
-    bits, width = arguments.integer("bits", bits, 1, 16), arguments.integer("width", width, 2)
-    batch_size = arguments.integer("batch_size", batch_size, 1)
     k, count = bits * width // FLOAT_BITS, batch_size * width
-    if k == 0:
-        raise arguments.wrong(ValueError, "width", width, f"at least {-(-FLOAT_BITS // bits)} with b = {bits}: k >= 1")
     values, header = FLOAT_BITS * k / width, 8 * HEADER_BYTES / count
     index = {form: index_bits(form, batch_size, width, k) / count for form in ("list", "bitmap", "shared")}
     quantiser = 8 * UniformScalar(bits).payload_bytes(batch_size, width) / count

@@ -1,15 +1,28 @@
-"""Stored results: tables that took longer than a chapter may, made by ``fedbook compare``, drawn and read here."""
+"""Stored results: comparisons that took longer than a chapter may, as cells, data frames, tables of text and figures.
+
+A comparison is what :func:`fedbook.experiment.compare` returns; ``data/results`` holds those of the chapters.
+"""
 
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import pandas as pd
 import torch
 from matplotlib.axes import Axes
+from torch import Tensor
 
 from fedbook import arguments
+from fedbook.intervals import paired_difference
 from fedbook.lab.style import REFERENCE, series
+
+Table = Mapping[str, Any]
+Cell = Mapping[str, Any]
+
+# --- comparisons and their cells
 
 
 def stored(name: str) -> dict[str, Any]:
@@ -25,25 +38,156 @@ def stored(name: str) -> dict[str, Any]:
     raise FileNotFoundError(f"results {name!r}: looked for " + " and ".join(str(place) for place in places))
 
 
-def curve(cell: dict[str, Any], metric: str = "accuracy") -> tuple[torch.Tensor, torch.Tensor]:
-    """The rounds [E] and values [S, E] of one cell of a comparison."""
-    values = [[float("nan") if v is None else v for v in row] for row in cell["curve"][metric]]
-    return torch.tensor(cell["curve"]["round"]), torch.tensor(values, dtype=torch.float64)
+def setting(table: Table, cell: Cell, name: str) -> Any:
+    """The value of a setting (or of "method") in a cell."""
+    return {**table["settings"], **cell["tuned"], **cell["varied"], "method": cell["method"]}[name]
 
 
-def rounds_to_reach(cell: dict[str, Any], target: float, metric: str = "accuracy") -> list[float | None]:
+def cells(*tables: Table, **fixed: Any) -> list[tuple[Table, Cell]]:
+    """All cells whose settings have the values of ``fixed``, with their tables. Raises: ValueError (there is none)."""
+    chosen = [
+        (table, cell) for table in tables for cell in table["cells"]
+        if all(setting(table, cell, name) == value for name, value in fixed.items())
+    ]  # fmt: skip
+    if not chosen:
+        raise arguments.wrong(ValueError, "fixed", fixed, "settings that have a cell in the comparison")
+    return chosen
+
+
+def scores(cell: Cell, metric: str) -> Tensor:
+    """The metric after the last round for each seed, [S]; NaN where there is none (diverged, or no such number)."""
+    values = [run["metrics"].get(metric) for run in cell["runs"]]
+    return torch.tensor([math.nan if value is None else value for value in values], dtype=torch.float64)
+
+
+def curve(cell: Cell, metric: str = "accuracy") -> tuple[Tensor, Tensor]:
+    """The judged rounds [E] and the metric's values [S, E]; NaN where the cell has no such metric."""
+    t = torch.tensor(cell["curve"]["round"])
+    rows = cell["curve"].get(metric, [[None] * len(t)] * len(cell["runs"]))
+    values = [[math.nan if v is None else v for v in row] for row in rows]
+    return t, torch.tensor(values, dtype=torch.float64)
+
+
+def reached(x: Sequence[float], values: Sequence[float], target: float) -> float | None:
+    """Where the best of ``values`` so far crosses ``target``, straight between two points; None if never."""
+    best = torch.tensor(values, dtype=torch.float64).nan_to_num(-torch.inf).cummax(0).values.tolist()
+    at = next((i for i, v in enumerate(best) if v >= target), None)
+    if at is None or at == 0 or not math.isfinite(best[at - 1]):
+        return None if at is None else float(x[at])
+    return float(x[at - 1] + (target - best[at - 1]) / (best[at] - best[at - 1]) * (x[at] - x[at - 1]))
+
+
+def rounds_to_reach(cell: Cell, target: float, metric: str = "accuracy") -> list[float | None]:
     """For each seed the round at which the best value so far crosses ``target``, interpolated; None if never."""
-    target = arguments.real("target", target)
     t, values = curve(cell, metric)
-    found: list[float | None] = []
-    for best in values.nan_to_num(-torch.inf).cummax(1).values.tolist():
-        at = next((i for i, v in enumerate(best) if v >= target), None)
-        if at is None or at == 0 or best[at] == best[at - 1]:
-            found.append(None if at is None else float(t[at]))
-        else:
-            share = (target - best[at - 1]) / (best[at] - best[at - 1])
-            found.append(float(t[at - 1] + share * (t[at] - t[at - 1])))
-    return found
+    return [reached(t.tolist(), row, target) for row in values.tolist()]
+
+
+# --- data frames
+
+
+def frame(*tables: Table, **fixed: Any) -> pd.DataFrame:
+    """One row a cell and seed: paper, problem, method, the settings that vary, seed, what was tuned, what came out.
+
+    Tuned settings are called ``tuned_lr``; metrics have their names (those by group ``metric.group``); what the run
+    cost: rounds, seconds, bytes_up, bytes_down, epsilon_spent, delta_spent. ``fixed`` picks cells.
+    Raises: ValueError (no such cell).
+    """
+    rows = []
+    chosen = cells(*tables, **fixed)
+    varied = list(dict.fromkeys(name for _, cell in chosen for name in cell["varied"]))
+    tuned = list(dict.fromkeys(name for _, cell in chosen for name in cell["tuned"]))
+    for table, cell in chosen:
+        known = table["settings"] | cell["varied"]
+        for run in cell["runs"]:
+            rows.append(
+                {"paper": table["paper"], "problem": table["problem"], "method": cell["method"]}
+                | {name: known.get(name) for name in varied}
+                | {"seed": run["seed"]}
+                | {f"tuned_{name}": cell["tuned"].get(name) for name in tuned}
+                | _flat(run["metrics"])
+                | {name: run[name] for name in ("rounds", "seconds", "bytes_up", "bytes_down")}
+                | {f"{name}_spent": run[name] for name in ("epsilon", "delta")}
+            )
+    return pd.DataFrame(rows)
+
+
+def _flat(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Metrics by group under ``metric.group``."""
+    flat = {}
+    for name, value in metrics.items():
+        flat |= {f"{name}.{key}": v for key, v in value.items()} if isinstance(value, Mapping) else {name: value}
+    return flat
+
+
+def table(data: pd.DataFrame, metrics: Sequence[str], by: Sequence[str] = (), digits: int = 3) -> pd.DataFrame:
+    """Mean ± standard deviation over seeds (n - 1) as text: a row each value of ``by``, a column each metric.
+
+    ``by``: default the method and all settings that vary. ``.to_csv()`` and ``.to_latex()`` write what is shown.
+    Raises: ValueError (a column that the frame does not have).
+    """
+    by = list(by) or list(data.columns[data.columns.get_loc("method") : data.columns.get_loc("seed")])
+    for name in (*by, *metrics):
+        if name not in data.columns:
+            raise arguments.wrong(ValueError, "column", name, "one of " + ", ".join(data.columns))
+    groups = data.groupby(by, sort=False, dropna=False)
+    return groups[list(metrics)].agg(lambda values: spread_text(values.astype(float), f".{digits}f"))
+
+
+def differences(data: pd.DataFrame, metric: str, base: str, by: str = "method") -> pd.DataFrame:
+    """``metric`` minus that of ``base`` over the same seeds: mean, low, high (Student's 95 % interval), seeds.
+
+    A row each value of ``by`` but ``base``. Groups of which a run diverged are left out.
+    Raises: ValueError (``base`` is no value of ``by``; two rows of one seed: the frame needs one cell a group).
+    """
+    if base not in set(data[by]):
+        raise arguments.wrong(ValueError, "base", base, f"one of {', '.join(map(str, data[by].unique()))}")
+    if data.duplicated([by, "seed"]).any():
+        raise arguments.wrong(ValueError, "data", list(data.columns), f"a frame with one row for each {by} and seed")
+    wide = data.pivot(index="seed", columns=by, values=metric).astype(float)[list(data[by].unique())]
+    rows = {}
+    for name in wide.columns.drop(base):
+        if wide[name].notna().all():
+            one = paired_difference(wide[name].tolist(), wide[base].tolist())
+            rows[name] = {"mean": one.mean, "low": one.low, "high": one.high, "seeds": one.count}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(by)
+
+
+# --- text
+
+
+def spread_text(values: Any, form: str, deviation_form: str | None = None) -> str:
+    """Mean ± standard deviation of the values that there are, and how many diverged."""
+    values = torch.as_tensor(list(values), dtype=torch.float64)
+    whole = values[values.isfinite()]
+    if not len(whole):
+        return "diverged"
+    lost = f" ({len(values) - len(whole)} diverged)" if len(whole) < len(values) else ""
+    deviation = f" ± {float(whole.std()):{deviation_form or form}}" if len(whole) > 1 else ""
+    return f"{float(whole.mean()):{form}}{deviation}{lost}"
+
+
+def text_table(
+    rows: Iterable[Sequence[Any]], widths: Sequence[int] | None = None, left: int | str = 1, gap: str | None = None
+) -> str:
+    """Rows as lines of text, the first ``left`` columns flush left, the others right; or signs: "><".
+
+    ``widths``: of the columns, the last one for all that follow, joined as they are; default the longest text of
+    each, two blanks between. ``gap``: other blanks.
+    """
+    rows = [[str(value) for value in row] for row in rows]
+    count = max(map(len, rows))
+    if widths is None:
+        wide = [max(len(row[i]) for row in rows if i < len(row)) for i in range(count)]
+    else:
+        wide = [*widths, *[widths[-1]] * (count - len(widths))]
+    gap = gap if gap is not None else "  " if widths is None else ""
+    signs = (left if isinstance(left, str) else "<" * left) + ">" * count
+    lines = (gap.join(f"{v:{s}{w}}" for v, s, w in zip(row, signs, wide, strict=False)).rstrip() for row in rows)
+    return "\n".join(lines)
+
+
+# --- figures
 
 
 def draw_stored(ax: Axes, table: dict[str, Any], target: float | None = None) -> str:

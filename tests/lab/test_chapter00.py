@@ -1,13 +1,11 @@
 """Chapter 0: its mathematics against brute force, its errata, its figures at every setting, its stored numbers."""
 
-import time
 from itertools import combinations
 
-import matplotlib.pyplot as plt
 import pytest
 import torch
 
-from fedbook.lab import chapter00, chapter00_figures, results
+from fedbook.lab import chapter00, results
 from fedbook.lab import chapter00_theory as theory
 from fedbook.papers.fedavg import Config
 from fedbook.papers.fedavg.problem import ImageSettings, image_problem
@@ -85,25 +83,6 @@ def test_quadratic_fixed_point_is_where_the_iteration_stays(steps):
     rest = theory.quadratic_fixed_point(a, b, p, 0.3, steps)
     server, walks = theory.quadratic_paths(a, b, p, 0.3, steps, 1, rest)
     assert torch.allclose(server[1], rest, atol=1e-12) and walks.shape == (1, steps + 1, 4, 2)
-    with pytest.raises(ValueError, match="lr"):
-        theory.quadratic_fixed_point(a, b, p, 50.0, steps)
-
-
-def test_resting_gradient_follows_the_first_order_for_few_steps():
-    digits = image_problem(
-        "digits", ImageSettings(partition="classes", clients=5, model="linear"), [0], dtype=torch.float64
-    )
-    measured, predicted = theory.resting_gradients(digits, 0.05, 0.2, [1, 2], 600)
-    assert float(measured[0]) < 0.01 and abs(float(measured[1] / predicted[1]) - 1) < 0.1
-
-
-def test_averaging_needs_a_common_start():
-    even = image_problem("digits", ImageSettings(partition="iid", clients=5), [0])
-    mix = torch.tensor([0.0, 0.5, 1.0])
-    for seed in range(3):
-        same = theory.losses_between(even, theory.trained_pair(even, True, seed), mix)
-        other = theory.losses_between(even, theory.trained_pair(even, False, seed), mix)
-        assert same[1] < same[[0, 2]].mean() and other[1] > other[[0, 2]].max()
 
 
 def test_every_erratum_is_refuted_by_its_witness():
@@ -113,68 +92,6 @@ def test_every_erratum_is_refuted_by_its_witness():
     assert abs(found[2][0] - found[2][1]) > 0.1
     assert found[3][0] == 0.0
     assert len(chapter00.errata_table().splitlines()) == 1 + len(chapter00.ERRATA)
-
-
-def drawn(draw, *args, **values):
-    figure, ax = plt.subplots()
-    begun = time.perf_counter()
-    sentence = draw(ax, *args, **values)
-    assert time.perf_counter() - begun < 1.5  # ten times what a redraw may take
-    plt.close(figure)
-    assert any(c.isdigit() for c in sentence) and "nan" not in sentence
-    return sentence
-
-
-def test_figures_over_their_whole_range(problem):
-    labels = torch.arange(10).repeat_interleave(40)
-    skew = chapter00_figures.skew_drawer(labels, [str(c) for c in range(10)])
-    few = [float(drawn(skew, alpha=a, clients=20).split("holds ")[1].split()[0]) for a in (0.03, 0.5, 100.0)]
-    assert few[0] < few[1] < few[2]
-    for steps in (1, 60):
-        for lr in (0.02, 0.2):
-            for curvature in (1.0, 8.0):
-                text = drawn(chapter00_figures.draw_drift, local_steps=steps, lr=lr, curvature=curvature)
-                assert (steps == 1 or curvature == 1.0) == ("rest 0.000 away" in text)
-    part = chapter00_figures.participation_drawer(theory.client_gradients(problem, start(problem)))
-    for cohort in (1, 3, 6):
-        numbers = drawn(part, cohort=cohort).split("cohorts is ")[1].split(", predicted ")
-        measured, predicted = float(numbers[0]), float(numbers[1].split(";")[0])
-        assert measured == pytest.approx(predicted, rel=0.35, abs=1e-12)
-    drawn(chapter00_figures.draw_bars, {"a": torch.tensor([0.5, 0.7]), "b": torch.tensor([0.1, 0.2])})
-    drawn(chapter00_figures.draw_resting, [1, 2], torch.tensor([0.0, 0.1]), torch.tensor([0.0, 0.1]))
-    drawn(chapter00_figures.draw_orders, torch.tensor([0.2, 0.1]), {"a": torch.tensor([0.4, 0.1])})
-    drawn(chapter00_figures.draw_between, torch.tensor([0.0, 0.5, 1.0]), {"a": torch.tensor([1.0, 0.5, 1.0])})
-
-
-def test_rounds_to_reach_interpolates_the_best_so_far():
-    cell = {"curve": {"round": [10, 20, 30], "accuracy": [[0.5, 0.4, 0.9], [0.95, 0.1, 0.1], [0.1, 0.2, None]]}}
-    assert results.rounds_to_reach(cell, 0.7) == [pytest.approx(25.0), 10.0, None]
-
-
-def test_stored_results_are_found_or_missed_clearly():
-    assert results.stored("00_fedavg_minibatch")["paper"] == "fedavg"
-    with pytest.raises(FileNotFoundError, match="nothing_here"):
-        results.stored("nothing_here")
-    with pytest.raises(TypeError, match="name"):
-        results.stored("../secrets")
-
-
-@pytest.mark.slow
-def test_a_stored_cell_can_be_run_again():
-    """The number in the chapter's table comes out of the settings stored beside it."""
-    from fedbook import experiment
-    from fedbook.papers import paper
-
-    table = results.stored("00_fedavg_methods")
-    cell = next(c for c in table["cells"] if c["method"] == "fedsgd" and c["varied"]["partition"] == "classes")
-    changes = table["settings"] | cell["varied"] | cell["tuned"]
-    plan = experiment.plan(
-        paper("fedavg"), cell["method"], table["problem"], table["profile"], changes, range(2), "cpu"
-    )
-    rounds, _ = experiment.execute(plan.rounds())
-    found = rounds.history.values("accuracy")[1][:, -1].tolist()
-    stored = [run["metrics"]["accuracy"] for run in cell["runs"][:2]]
-    assert found == pytest.approx(stored, abs=0.005)
 
 
 def test_what_the_chapter_says_about_the_stored_tables():

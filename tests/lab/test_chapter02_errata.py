@@ -142,28 +142,6 @@ def _entry(value):
     return torch.tensor([[1.0, value], [value, 1.0]], dtype=torch.float64)
 
 
-def test_the_theorem_fails_with_the_corrected_sign_too():
-    """The second client leaves; constants and conditions are those of the other sign: |slope| and |bend| agree."""
-    losses, linear, slopes = _two_clients(-1.0, (1.0, 1.2), (-0.5, -20.0))
-    assert losses[2] > losses[0] + 0.1 and float(slopes[0]) == pytest.approx(-0.5)
-    assert max(abs(float(x)) for x in linear) + 0.75 <= 21
-
-
-def test_the_bound_of_the_lemma_holds_for_traces_of_one_step():
-    """What A.2 proves: the same two clients, trace instead of CKA."""
-    kernels = [[0.01 * _entry(math.cos(x)) for x in pair] for pair in ((1.0, 3.0), (1.05, 1.0))]
-    before, now = (sum(pair) / 2 for pair in kernels)
-    assert abs(float((kernels[1][0] * (now - before)).sum())) <= FOUND["lemma_fails"][1]
-
-
-def test_mu_by_the_theorems_formula_in_exact_numbers():
-    from fractions import Fraction
-
-    steps = paper.LOCAL_EPOCHS * Fraction(50_000, 5 * paper.BATCH_SIZE)
-    assert FOUND["mu_allowed"][1] == pytest.approx(float(steps / (2 * Fraction(5000) ** 2)))
-    assert Fraction(1, 2) / (steps / (2 * Fraction(5000) ** 2)) == 10**5  # P / (L_2 R^3) that mu = 0.5 asks for
-
-
 def test_cka_witnesses_through_the_packages_own():
     u = errata._directions(5)
     assert torch.allclose(u.mT @ u, torch.eye(5, dtype=torch.float64)) and float(u.sum(0).abs().max()) < 1e-15
@@ -182,14 +160,6 @@ def test_cka_witnesses_through_the_packages_own():
     assert float(errata._cka(a, 2 * a + 1)) == pytest.approx(float(cka.linear_cka(a, 2 * a + 1)), abs=1e-12)
 
 
-def test_the_squared_correlation_that_gradients_raise_is_cca():
-    from scipy.linalg import subspace_angles
-
-    a, b = normal((30, 3), stream(0, "own")), normal((30, 3), stream(0, "others"))
-    cosines = torch.from_numpy(subspace_angles((a - a.mean(0)).numpy(), (b - b.mean(0)).numpy())).cos()
-    assert float(cosines.square().mean()) == pytest.approx(FOUND["correlation_by_gradient"][1], abs=1e-12)
-
-
 def test_noise_and_draws_by_simulation():
     rng = stream(0, "drawn")
     x = torch.zeros(20_000, dtype=torch.float64)
@@ -201,22 +171,6 @@ def test_noise_and_draws_by_simulation():
     assert abs(float(empty.mean()) - FOUND["classes_lost"][0]) < 4 * float(empty.std()) / math.sqrt(4000)
 
 
-def test_fedu_takes_the_global_encoder_however_far_it_is():
-    from types import SimpleNamespace
-
-    from fedbook.learning.fedbyol import PREDICTOR, Config, FedU
-
-    local = SimpleNamespace(
-        inbox={"theta": {"0.weight": torch.ones(1, 2, 2), PREDICTOR + "0.weight": torch.ones(1, 2, 2)}},
-        state={"theta": {"0.weight": torch.full((1, 2, 2), 9.0), PREDICTOR + "0.weight": torch.full((1, 2, 2), 9.0)},
-               "last": torch.zeros(1, dtype=torch.long)},
-    )  # fmt: skip
-    theta, _, seen = FedU.receive(SimpleNamespace(config=Config(fedu_threshold=0.4)), local)
-    assert float(seen["divergence"]) == 16.0
-    updated = [bool((p == 1).all()) for p in theta.values()]
-    assert updated == [True, False] and sum(updated) == FOUND["fedu_updates"][0]
-
-
 def test_the_weights_of_the_encoders_are_counted_right():
     from fedbook.learning.resnets import resnet18, resnet34
 
@@ -225,13 +179,3 @@ def test_the_weights_of_the_encoders_are_counted_right():
             network = build(3, 32, 32, 10)
         assert sum(p.numel() for p in network[:-1].parameters()) == paper.WEIGHTS[name]
         assert network[-1].in_features == 512  # the encoders of 5.1 have one width
-
-
-def test_the_momentum_of_section_5_1_keeps_the_lemma_at_the_papers_step():
-    """Not an erratum: 0.9 and 0.032, L_1 = 1, on x^2 / 2 the bound of Lemma 4.5 holds at every number of steps."""
-    x, velocity, squares, eta = 1.0, 0.0, 0.0, paper.LEARNING_RATE
-    for _ in range(250):
-        squares += x**2
-        velocity = paper.MOMENTUM * velocity + x
-        x -= eta * velocity
-        assert 0.5 * x**2 <= 0.5 - (eta - eta**2 / 2) * squares + 1e-12

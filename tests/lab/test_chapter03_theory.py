@@ -5,18 +5,14 @@ from itertools import product
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fedbook.geometry import SPD, Euclidean, Hyperboloid, Sphere, frechet_mean, tangent_mean
 from fedbook.lab import chapter03_descent as descent
 from fedbook.lab import chapter03_local as local
 from fedbook.lab import chapter03_simulation as simulation
 from fedbook.lab import chapter03_theory as theory
-from fedbook.privacy.gaussian import gaussian_delta
 from fedbook.randomness import normal, stream
 
-SETTINGS = settings(derandomize=True, deadline=None, max_examples=40)
 MANIFOLDS = {"sphere": (Sphere(), 5), "spd": (SPD(), 3), "hyperboloid": (Hyperboloid(), 4)}
 EACH = pytest.mark.parametrize("manifold, size", MANIFOLDS.values(), ids=MANIFOLDS)
 H, FLAT = Hyperboloid(), Euclidean()
@@ -57,30 +53,6 @@ def test_tangent_noise_is_isotropic_and_coordinates_keep_lengths(manifold, size)
     assert torch.allclose(doubled, 4 * eye, atol=1e-11)
 
 
-def test_projected_ambient_noise_is_isotropic_on_the_sphere_only():
-    x = point(Sphere(), 5)
-    assert torch.allclose(theory.ambient_noise(Sphere(), x), torch.eye(4, dtype=torch.float64), atol=1e-12)
-    for distance in (0.0, 1.0, 2.0):  # E |P w|^2 = d - 1 + |x|^2, and one direction only has more than its share
-        at = hyperbolic(distance, 0.4)
-        found = torch.linalg.eigvalsh(theory.ambient_noise(H, at))
-        assert torch.allclose(found, torch.tensor([1.0, math.cosh(2 * distance)], dtype=torch.float64), atol=1e-10)
-    assert float(theory.ambient_noise(H, hyperbolic(math.acosh(2.6))).trace()) == pytest.approx(2 * 2.6**2, rel=1e-12)
-    off = theory.ambient_noise(SPD(), point(SPD(), 3)) - torch.eye(6, dtype=torch.float64)
-    assert float(off.abs().max()) > 0.5
-
-
-def test_the_identity_of_the_covariance_sees_wrong_matrix_noise():
-    x = torch.eye(3, dtype=torch.float64)
-
-    def unit(at, w):  # every entry of variance 1, on and off the diagonal
-        s = torch.zeros(3, 3, dtype=torch.float64)
-        rows, columns = torch.triu_indices(3, 3)
-        s[rows, columns] = w
-        return s + torch.triu(s, 1).mT
-
-    assert float(theory.noise_covariance(SPD(), x, unit).trace()) == pytest.approx(3 + 2 * 3)
-
-
 @pytest.mark.parametrize("d", [1, 2, 3, 10])
 def test_normaliser_three_ways(d):
     found, right, printed = theory.normaliser(d, 0.7)
@@ -106,11 +78,6 @@ def test_the_privacy_loss_depends_on_one_number(manifold, size):
     assert abs(float(flat.var()) - found.variance) < 5 * found.variance_error
 
 
-@pytest.mark.parametrize(("epsilon", "mu"), [(0.15, 0.0989), (0.0, 1.0), (1.0, 0.5), (3.0, 4.0), (8.0, 2.0)])
-def test_delta_is_the_integral(epsilon, mu):
-    assert theory.delta_by_quadrature(epsilon, mu) == pytest.approx(gaussian_delta(epsilon, mu), abs=1e-11)
-
-
 # --- clipping
 
 
@@ -126,44 +93,7 @@ def test_clipping_in_the_riemannian_norm(manifold, size):
     assert float(straight.abs().max()) < 1e-10 and not theory.clipped(manifold, x, 0 * u, 1.5).sum(axes).any()
 
 
-@EACH
-def test_sensitivity_is_attained_and_never_exceeded(manifold, size):
-    found = theory.clip_sensitivity(manifold, point(manifold, size), 7, 0.8)
-    assert found.bound == pytest.approx(1.6 / 7) and found.opposite == pytest.approx(found.bound, rel=1e-12)
-    assert 0.8 * found.bound < found.searched <= found.bound * (1 + 1e-12)
-
-
-@SETTINGS
-@given(st.integers(0, 10**6), st.integers(1, 9), st.floats(0.01, 10))
-def test_no_search_exceeds_the_sensitivity(seed, size, bound):
-    found = theory.clip_sensitivity(H, hyperbolic(0.7, 1.0), size, bound, 50, seed)
-    assert found.searched <= found.bound * (1 + 1e-12) and found.opposite == pytest.approx(found.bound, rel=1e-9)
-
-
 # --- rounds, means, gradients
-
-
-@EACH
-def test_a_round_with_everybody_is_one_central_step(manifold, size):
-    x = point(manifold, size)
-    slopes, noise = tangent(manifold, x, 6, 1), 0.3 * tangent(manifold, x, 6, 2)
-    weights = torch.tensor([3.0, 1.0, 5.0, 2.0, 2.0, 1.0], dtype=torch.float64)
-    new, step = theory.round_and_step(manifold, x, slopes, noise, weights, 0.2)
-    assert torch.allclose(new, step, atol=1e-11) and float(manifold.norm(x, step)) > 0.05
-    equal = theory.round_and_step(manifold, x, slopes, noise, torch.ones(6).double(), 0.2)[1]
-    assert not torch.allclose(equal, step, atol=1e-3)  # the weights count
-
-
-def test_beyond_pi_the_sphere_goes_the_other_way_round():
-    x = point(Sphere(), 5)
-    v = tangent(Sphere(), x, 20)
-    v = v / v.norm(dim=1, keepdim=True) * torch.linspace(3.2, 6.2, 20, dtype=torch.float64)[:, None]
-    back, expected = theory.wrapped(x, v)
-    assert torch.allclose(back, expected, atol=1e-12)
-    assert float(expected.norm(dim=1).max()) < math.pi < float(v.norm(dim=1).min())
-    zero = 0 * v[:1]
-    new, step = theory.round_and_step(Sphere(), x, -v[:1], zero, torch.ones(1).double(), 1.0)
-    assert not torch.allclose(new, step, atol=0.1)
 
 
 @EACH
@@ -184,16 +114,6 @@ def test_gradient_of_half_the_squared_distance_is_minus_log(manifold, size):
     best, _ = frechet_mean(manifold, x, others, weights)
     assert float(manifold.norm(best, theory.gradient(manifold, objective, best))) < 1e-8
     assert float(manifold.dist(step, best)) > 1e-3  # the tangent mean is another point
-
-
-@EACH
-def test_gradient_by_differences_is_that_of_autograd(manifold, size):
-    x = point(manifold, size).clone().requires_grad_()
-    a = draw(*x.shape, purpose="linear")
-    axes = tuple(range(-manifold.point_ndim, 0))
-    (slope,) = torch.autograd.grad(((a * x).sum(axes) ** 3).sum(), x)
-    found = theory.gradient(manifold, lambda p: (a * p).sum(axes) ** 3, x.detach())
-    assert torch.allclose(found, manifold.gradient(x.detach(), slope), rtol=1e-5, atol=1e-6)
 
 
 def test_hessian_of_the_squared_distance():
@@ -226,18 +146,6 @@ def test_variance_reduced_directions_are_unbiased(manifold, size):
     full = theory.clipped(manifold, anchor, there, 1.5).mean(0)
     assert torch.allclose(at_anchor, full.expand_as(at_anchor), atol=1e-12)  # m = 1: the full batch
     assert manifold.check_tangent(x, directions)[0]
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_the_constants_of_the_eigenvector_problem(seed):
-    x, z = point(Sphere(), 6, seed), draw(6, seed=seed)
-    found = theory.rayleigh(x, z)
-    assert found.slope == pytest.approx(found.sine, rel=1e-12) and found.slope <= float(z @ z) * (1 + 1e-12)
-    by_differences = theory.hessian(Sphere(), lambda p: -((p @ z) ** 2), x)
-    assert torch.allclose(found.hessian, by_differences, atol=1e-6)
-    assert float(torch.linalg.eigvalsh(found.hessian).abs().max()) <= 2 * float(z @ z) * (1 + 1e-12)
-    half = (x + Sphere().basis(x)[0]) / math.sqrt(2)  # at 45 degrees the bound |z|^2 is reached
-    assert theory.rayleigh(x, half).slope == pytest.approx(1.0, rel=1e-12)
 
 
 # --- curvature
@@ -282,26 +190,6 @@ def test_triangles_in_other_curvatures():
 PROBLEM = simulation.hyperbolic_mean()
 
 
-@pytest.mark.parametrize("std", [0.0, 0.3, 1.0])
-def test_descent_lemma_holds_and_needs_its_terms(std):
-    sides = simulation.descent_sides(PROBLEM, std, 0.5 / PROBLEM.smoothness)
-    assert sides.left.shape == (1000,) and float((sides.left - sides.right).max()) <= 1e-12
-
-
-def test_terms_of_the_descent_lemma_are_the_square_of_the_step():
-    x = hyperbolic(0.6, 2.0)
-    slope, noise = tangent(H, x, 2)
-    terms = descent.descent_terms(H, x, slope, noise, 0.2, 3.0)
-    step = -0.2 * (slope + noise)
-    expected = H.inner(x, step, slope) + 1.5 * H.inner(x, step, step)
-    assert float(sum(terms.values())) == pytest.approx(float(expected), rel=1e-12)
-    assert float(terms["slope"]) == pytest.approx((1.5 * 0.04 - 0.2) * float(H.norm(x, slope)) ** 2)
-    quadratic = descent.descent_terms(FLAT, draw(2), 3.0 * draw(2), draw(2, seed=1), 0.2, 3.0)
-    after = draw(2) - 0.2 * (3.0 * draw(2) + draw(2, seed=1))  # f = 3 |x|^2 / 2: equality
-    change = 1.5 * (after.square().sum() - draw(2).square().sum())
-    assert float(sum(quadratic.values())) == pytest.approx(float(change), rel=1e-12)
-
-
 def test_noise_energy_by_simulation():
     sizes, std = torch.tensor([1, 2, 5]), torch.tensor([1.0, 0.5, 2.0], dtype=torch.float64)
     energy = descent.noise_energy(4, sizes, std)
@@ -316,29 +204,6 @@ def test_theorem_5_1_adds_up_its_rounds_and_is_reached():
     assert descent.theorem_5_1(gap, rounds, lr, size, energy) == pytest.approx(2 * spent / (rounds * lr))
     # f = L x^2 / 2 with lr = 1 / L and noise: after one step E |f'|^2 is that of the noise
     assert descent.theorem_5_1(2.0, 10**9, 0.25, 4.0, 1.0) == pytest.approx(1.0, abs=1e-6)
-
-
-@pytest.mark.parametrize("zeta", [1.0, 2.82, 7.0])
-@pytest.mark.parametrize("rounds", [1, 2, 40])
-def test_sums_of_theorem_5_3(zeta, rounds):
-    added, closed = descent.sums_5_3(zeta, rounds)
-    assert added == pytest.approx(closed, rel=1e-14)
-    size, distance, energy = 5.0, 0.8, 0.3
-    bound = descent.theorem_5_3(distance, rounds, 0.1, size, energy, zeta)
-    start = zeta * distance**2 / 0.2
-    assert bound == pytest.approx((start + added * energy / size) / (zeta + rounds - 1))
-    assert descent.theorem_5_3(distance, rounds, 0.1, size, energy, zeta, sharper=True) == pytest.approx(bound)
-
-
-def test_the_sharper_form_of_theorem_5_3_shrinks_with_the_step():
-    noise = [descent.theorem_5_3(0.0, 40, lr, 5.0, 1.0, 2.0, sharper=True) for lr in (0.1, 0.01, 0.001)]
-    assert noise[0] > 9 * noise[1] > 81 * noise[2]
-    assert descent.theorem_5_3(0.0, 40, 0.001, 5.0, 1.0, 2.0) == pytest.approx(noise[0])  # printed: it stays
-    zeta, lr, size = 2.0, 0.03, 5.0  # the proof of (A.9), summed by hand
-    total = sum(zeta / 2 * (size * lr**2 + lr) for _ in range(40)) + sum(
-        (40 - t) * size * lr**2 / 2 for t in range(1, 40)
-    )
-    assert descent.theorem_5_3(0.0, 40, lr, size, 1.0, zeta, sharper=True) == pytest.approx(total / 41)
 
 
 @pytest.mark.parametrize("size", [1, 3, 6])
@@ -385,8 +250,6 @@ def test_recursion_of_theorem_5_5():
     assert bound == pytest.approx(0.7 / (steps * 10 * least) + q0 * (9 + 0.5))
     largest = (beta ** (1 / (steps - 1)) - 1) / beta
     assert local.recursion_5_5(0.999 * largest, beta, steps, size).delta.min() > 0
-    with pytest.raises(ValueError, match="lr: got"):
-        local.recursion_5_5(1.001 * largest, beta, steps, size)
 
 
 @pytest.mark.parametrize("agents", [1, 2, 16, 100, 1000])
@@ -435,77 +298,7 @@ def test_agents_on_a_line_by_enumeration_and_simulation():
             assert abs(mean - local.line_gradient(*setting)) < 4 * error < 0.1 * mean
 
 
-def test_theorem_5_6_and_agents_that_differ():
-    """No noise: the mean square gradient stays while the bound goes to 0; with like agents it decays."""
-    lr, unlike = 0.1 / 2 ** (2 / 3), torch.tensor([-1.0, 1.0]).double()
-    assert local.recursion_b1(2).lr == pytest.approx(lr) and local.recursion_b1(2).inner == 6
-    for rounds in (100, 2000):
-        assert 0.30 < local.line_gradient(unlike, lr, 12, rounds, 1.0) < 0.32
-        assert 0.22 < local.line_gradient(unlike, lr, 12, rounds, 1.0, literal=True) < 0.24
-        like = local.line_gradient(0 * unlike, lr, 12, rounds, 1.0)
-        assert like <= local.theorem_5_6(0.5, rounds, 2, 2, 1.0, printed=False) < 0.01
-        assert like > local.theorem_5_6(0.5, rounds, 2, 2, 1.0)  # even then the printed constant is too small
-    assert local.theorem_5_6(0.5, 10_000, 2, 2, 1.0) < 1e-4
-    mean, error = local.line_by_simulation(unlike, lr, 12, 300, 1.0)
-    assert abs(mean - local.line_gradient(unlike, lr, 12, 300, 1.0)) < 4 * error
-
-
-@pytest.mark.parametrize("agents", [1, 2, 16, 100])
-def test_noise_term_of_theorem_5_6_for_like_agents(agents):
-    inner = local.recursion_b1(agents).inner
-    found = local.line_gradient(torch.zeros(1).double(), local.recursion_b1(agents).lr, 2 * inner, 2000, 0.0, 1.0)
-    literal = local.line_gradient(
-        torch.zeros(1).double(), local.recursion_b1(agents).lr, 2 * inner, 2000, 0.0, 1.0, True
-    )
-    assert local.theorem_5_6(0.0, 2000, 2, agents, 1.0, 1.0) < min(found, literal)
-    assert found < local.theorem_5_6(0.0, 2000, 2, agents, 1.0, 1.0, printed=False) < 1.2 * found
-
-
-def test_theorem_5_5_needs_like_agents_too():
-    unlike = torch.tensor([-1.0, 1.0]).double()
-    for steps, holds in ((10, True), (100, False)):
-        lr = 0.1 / steps
-        bound = local.theorem_5_5(0.5, 2000, steps, lr, 2.0, 1.0, 2.0)
-        for literal in (False, True):
-            assert (local.line_gradient(unlike, lr, steps, 2000, 1.0, literal=literal) <= bound) is holds
-        assert local.line_gradient(0 * unlike, lr, steps, 2000, 1.0) <= bound
-
-
-def test_the_step_from_one_agents_gradient_to_everybodys():
-    found, taken = local.expected_product(torch.tensor([-1.0, 1.0]).double(), 0.1, 0.0)
-    assert found == pytest.approx(-0.1 * 0.9) and taken == pytest.approx(0.1**2)
-    same = local.expected_product(torch.zeros(3).double(), 0.1, 2.0)
-    assert same[0] == pytest.approx(same[1])
-
-
 # --- measurements
-
-
-@pytest.mark.parametrize("std", [0.0, 0.3, 1.0])
-def test_measurements_stay_below_the_theorems(std):
-    found = simulation.theorem_checks(PROBLEM, std)
-    for name, check in found.items():
-        assert check.measured + 4 * check.error < check.bound, name
-    assert found["5.4"].bound < found["5.4 printed"].bound
-    if std == 1.0:
-        assert found["5.1"].measured > 0.02 * found["5.1"].bound and found["5.4"].measured > 0.1 * found["5.4"].bound
-
-
-def test_constants_of_the_hyperbolic_mean():
-    x = H.random_point(3, stream(4, "somewhere"), (50,))
-    reach = H.dist(x, H.origin(3))
-    x = H.exp(H.origin(3), (1.4 / reach).clamp(max=1.0)[:, None] * H.log(H.origin(3), x))
-    slopes = PROBLEM.slopes(x)
-    mean = slopes.mean(1)
-    gap = PROBLEM.value(x) - PROBLEM.value(PROBLEM.best)
-    assert bool((gap <= H.inner(x, mean, mean) / 4 + 1e-12).all())  # mu = 2
-    assert bool((PROBLEM.curvatures() >= 2).all()) and float(PROBLEM.curvatures().max()) < PROBLEM.smoothness
-    assert float(H.norm(PROBLEM.best, PROBLEM.slopes(PROBLEM.best).mean(0))) < 1e-11
-    away = slopes - mean[:, None]
-    assert float(H.inner(x[:, None], away, away).amax(0).mean()) <= PROBLEM.divergence() < 0.5
-    for i in range(3):
-        slope = theory.gradient(H, lambda p, i=i: H.squared_dist(p[..., None, :], PROBLEM.records[i]).mean(-1), x[0])
-        assert torch.allclose(slope, slopes[0, i], atol=1e-8)
 
 
 def test_a_simulated_round_is_a_noisy_central_step():

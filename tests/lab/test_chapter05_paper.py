@@ -94,22 +94,3 @@ def test_table_4s_deviations_divide_by_five():
             if d <= (e := total - a - b - c - d) and a * a + b * b + c * c + d * d + e * e == squares
         ]  # fmt: skip
         assert found
-
-
-def test_findings():
-    found = paper.findings()
-    numbers = [(f.found, f.beside) for f in found]
-    assert numbers[0] == (4.0, 1.0) and numbers[1][0] < 1e-9 < 0.19 < numbers[1][1]
-    assert numbers[2] == pytest.approx((3830.0 / 236.1, 16.0))
-    assert numbers[3] == pytest.approx((120.2, 130.6), abs=0.02) and numbers[4] == pytest.approx((17.4, 17.4))
-    assert numbers[5] == (3830.0, 3777.21) and numbers[6] == (4209.25, 1000.0) and numbers[7] == (4.0, 5.0)
-    assert numbers[8] == pytest.approx((0.686646, 0.686646 * 35 / 6), rel=1e-5)
-    assert numbers[9][0] == 10.0 and numbers[9][1] <= 3
-    lines = paper.findings_table().splitlines()
-    assert len(lines) == 1 + len(found) and all(len(line) <= 110 for line in lines)
-
-
-def test_the_text_table():
-    lines = paper.decoded_table().splitlines()
-    assert len(lines) == 11 and lines[0].split()[-3:] == list(EPOCHS)
-    assert lines[1].split("  ")[0] == "none, b = 32" and "17.4 ± 5.3" in lines[1] and lines[2].count("never") == 1

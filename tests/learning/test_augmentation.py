@@ -224,28 +224,6 @@ def test_the_same_generator_draws_the_same_and_the_names_say_what(name, shape):
     assert name == "none" or any(not torch.equal(d, other[n]) for n, d in a.items())
 
 
-@pytest.mark.parametrize("name", ["digits", "photographs"])
-def test_draws_of_a_view_are_independent(name):
-    """No two numbers of a view are correlated, and no number with the same one of the next view."""
-    recipe, n = AUGMENTATIONS[name], 20000
-    draws = recipe.draw(stream(0, "views"), (n,), (3, 8, 8))
-    maps = draws["warp"].double()
-    inverse = torch.linalg.inv(maps[:, :, :2])
-    if name == "digits":
-        shift = -(inverse @ maps[:, :, 2:]).squeeze(-1)
-        numbers = [torch.atan2(inverse[:, 0, 1], inverse[:, 0, 0]), torch.linalg.det(inverse), *shift.T]
-        numbers += [draws["contrast"], *draws["noise"][:, 0, 0, :2].T]
-    else:
-        acts = draws["hue"] != 0
-        numbers = [acts, maps[:, 0, 0] < 0, torch.linalg.det(maps[:, :, :2]).abs(), *maps[:, :, 2].T, draws["gray"]]
-        numbers += [torch.where(acts, draws[c] - neutral, 0.0) for c, neutral in
-                    (("brightness", 1), ("contrast", 1), ("saturation", 1), ("hue", 0))]  # fmt: skip
-    table = torch.stack([x.double() for x in numbers])
-    table = torch.cat([table[:, 1:], table[:, :-1]])
-    correlation = torch.corrcoef(table).fill_diagonal_(0)
-    assert correlation.abs().max() < 4.5 / math.sqrt(n)
-
-
 # bad arguments
 
 NAN, INF = math.nan, math.inf

@@ -200,9 +200,6 @@ def test_absent_clients_keep_their_state_untouched(method):
     assert absent == 12
 
 
-# --- the loss
-
-
 # --- seeds, resumption, bytes, privacy, arguments
 
 

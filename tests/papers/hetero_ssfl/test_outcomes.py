@@ -24,7 +24,7 @@ SETTINGS = AlignedSettings(
 
 def rounds_of(config, data, seeds=(0,), shares=True):
     nets = {word: online_network(config, net) for word, net in data.encoders.items()}
-    method = HeteroSSFL(config, nets, data.views, data.levels, shares=shares, top=data.top)
+    method = HeteroSSFL(config, nets, data.assigned, data.views, data.levels, data.alignment, shares=shares)
     return Rounds(method, data.federation(), config.rounds, seeds=seeds)
 
 

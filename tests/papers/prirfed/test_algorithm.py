@@ -168,9 +168,6 @@ def test_rfedsvrg_and_rfedprox_against_their_definitions():
     assert torch.allclose(found, sized, rtol=0, atol=1e-12)
 
 
-# --- the steps of Algorithm 3
-
-
 # --- Option 2, aggregation, sum scale
 
 
@@ -295,9 +292,6 @@ def test_a_budget_ends_the_run():
     run(rounds)
     assert rounds.stopped and 0 < len(rounds.history) < 50
     assert rounds.privacy[0].report(1e-5)["epsilon"] <= 0.6
-
-
-# --- statistics
 
 
 # --- bad arguments

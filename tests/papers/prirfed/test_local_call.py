@@ -183,9 +183,3 @@ def test_the_settings_of_the_paper_need_17_times_their_published_noise(records, 
     parts = rsvrg_parts(sigma, records, 1.0, 1.0, 3, inner_steps, split)
     assert 0.149 < call_epsilon(parts, 1e-4) <= 0.15
     assert sigma / paper_sigma_rsvrg(0.15, 1e-4, records, 1.0, 3, inner_steps) > 17
-
-
-# --- an audit of one full-batch call
-
-
-# --- arguments

@@ -1,0 +1,92 @@
+"""Stored comparisons as frames and tables: every number by hand from the cells."""
+
+import math
+import statistics
+
+import pandas as pd
+import pytest
+
+from fedbook.intervals import paired_difference
+from fedbook.lab import results
+
+
+def run(seed, accuracy, **more):
+    cost = {"rounds": 2, "seconds": 1.5, "bytes_up": 8, "bytes_down": 16, "epsilon": None, "delta": None}
+    return cost | {"seed": seed, "metrics": {"accuracy": accuracy, "by_kind": {"a": seed, "b": None}}} | more
+
+
+def cell(method, values, varied=None, tuned=None):
+    curve = {"round": [0, 10, 20], "accuracy": [[0.0, None, v] for v in values], "bytes": [[0, 5, 9]] * len(values)}
+    return {"method": method, "varied": varied or {}, "tuned": tuned or {}, "curve": curve,
+            "runs": [run(seed, value) for seed, value in enumerate(values)]}  # fmt: skip
+
+
+TABLE = {
+    "paper": "fedavg", "problem": "digits", "metric": "accuracy", "settings": {"lr": 0.1, "mu": 0.0, "rounds": 20},
+    "cells": [
+        cell("fedavg", [0.8, 0.7, 0.9], tuned={"lr": 0.3}),
+        cell("fedprox", [0.9, 0.75, 0.95], {"mu": 1.0}),
+        cell("fedprox", [0.5, None, 0.7], {"mu": 10.0}, {"lr": 0.01}),
+    ],
+}  # fmt: skip
+
+
+def test_stored_results_are_found_or_missed_clearly():
+    assert results.stored("00_fedavg_minibatch")["paper"] == "fedavg"
+    with pytest.raises(FileNotFoundError, match="nothing_here"):
+        results.stored("nothing_here")
+    with pytest.raises(TypeError, match="name"):
+        results.stored("../secrets")
+
+
+def test_a_frame_has_a_row_a_cell_and_seed():
+    data = results.frame(TABLE)
+    assert list(data.method) == ["fedavg"] * 3 + ["fedprox"] * 6 and list(data.seed) == [0, 1, 2] * 3
+    assert list(data.mu) == [0.0] * 3 + [1.0] * 3 + [10.0] * 3  # what a cell does not vary is the setting of all
+    assert list(data.tuned_lr)[0] == 0.3 and math.isnan(data.tuned_lr[3]) and data.tuned_lr[8] == 0.01
+    assert math.isnan(data.accuracy[7]) and list(data["by_kind.a"]) == [0, 1, 2] * 3 and data.bytes_down[4] == 16
+    assert data.epsilon_spent.isna().all()
+    assert list(results.frame(TABLE, mu=10.0).accuracy.dropna()) == [0.5, 0.7]
+    with pytest.raises(ValueError, match="fixed: got"):
+        results.frame(TABLE, mu=3.0)
+
+
+def test_a_table_shows_mean_and_deviation_and_goes_to_files():
+    shown = results.table(results.frame(TABLE), ["accuracy"], digits=2)
+    values = (0.9, 0.75, 0.95)
+    expected = f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
+    assert list(shown.accuracy) == ["0.80 ± 0.10", expected, "0.60 ± 0.14 (1 diverged)"]
+    assert "fedprox,1.0," + expected in shown.to_csv() and expected in shown.to_latex()
+    by_method = results.table(results.frame(TABLE, mu=1.0), ["accuracy"], by=["method"])
+    assert list(by_method.index) == ["fedprox"]
+    with pytest.raises(ValueError, match="column: got 'loss'"):
+        results.table(results.frame(TABLE), ["loss"])
+
+
+def test_differences_are_paired_by_seed():
+    data = pd.concat([results.frame(TABLE, method="fedavg"), results.frame(TABLE, mu=1.0)])
+    data = data.sample(frac=1, random_state=1)
+    row = results.differences(data, "accuracy", "fedavg").loc["fedprox"]
+    known = paired_difference([0.9, 0.75, 0.95], [0.8, 0.7, 0.9])
+    assert list(row) == pytest.approx([known.mean, known.low, known.high, 3])
+    lost = pd.concat([results.frame(TABLE, method="fedavg"), results.frame(TABLE, mu=10.0)])
+    assert results.differences(lost, "accuracy", "fedavg").empty  # one run diverged
+    with pytest.raises(ValueError, match="base: got"):
+        results.differences(data, "accuracy", "scaffold")
+    with pytest.raises(ValueError, match="data: got"):
+        results.differences(results.frame(TABLE), "accuracy", "fedavg")  # two cells of fedprox
+
+
+def test_the_best_so_far_is_interpolated():
+    assert results.rounds_to_reach(TABLE["cells"][0], 0.4) == pytest.approx([15.0, 10 + 4 / 0.7, 10 + 4 / 0.9])
+    assert results.reached([0, 10, 20], [0.0, 0.5, 0.4], 0.25) == 5.0
+    assert results.reached([0, 10, 20], [0.6, 0.5, 0.4], 0.25) == 0.0
+    assert results.reached([0, 10, 20], [0.0, math.nan, 0.5], 0.25) == pytest.approx(15.0)
+    assert results.reached([0, 10, 20], [math.nan, 0.5, 0.4], 0.25) == 10.0
+    assert results.reached([0, 10], [0.0, 0.5], 0.6) is None
+
+
+def test_texts_line_up():
+    assert results.text_table([["a", 1], ["bcd", 22]]) == "a     1\nbcd  22"
+    assert results.text_table([["a", 1, 2], ["b", 10, 20]], (3, 4)) == "a     1   2\nb    10  20"
+    assert results.text_table([["a", "b"], ["c"]], (3, 2), left="><", gap="|") == "  a|b\n  c"

@@ -1,0 +1,123 @@
+"""Stored comparisons: what chapters print of them is on their pages, and a cell run again gives its stored numbers."""
+
+import json
+from functools import cache
+
+import pytest
+from matplotlib.figure import Figure
+
+from fedbook.book.contents import notebooks_folder, select
+from fedbook.experiment import execute, plan
+from fedbook.lab import chapter01_paper, chapter02_pairs, chapter02_paper, chapter05_paper
+from fedbook.lab import chapter01_stored as one
+from fedbook.lab import chapter02_stored as two
+from fedbook.lab import chapter03_stored as three
+from fedbook.lab import chapter04_stored as four
+from fedbook.lab import chapter05_stored as five
+from fedbook.lab.results import stored
+from fedbook.papers import paper
+
+
+def axes(count):
+    return Figure().subplots(1, count)
+
+
+def curves_of_figure_2():
+    table, curves = stored("03_figure2"), {}
+    for method, fixed in (("dp-rsgd", {"sigma_rule": "paper"}), ("rfedavg", {})):
+        curves |= three.curves_of(table, agents=50, method=method, **fixed)
+    return table, curves
+
+
+def means(partial):
+    return one.means(stored("01_digits_partial" if partial else "01_digits"))
+
+
+CASES = [
+    (1, lambda: one.draw_rounds(axes(2), stored("01_digits"))),
+    (1, lambda: one.draw_participation(axes(1), stored("01_digits"), stored("01_digits_partial"), cohort=2)),
+    (1, lambda: one.methods_table(stored("01_digits"))),
+    (1, lambda: one.differences_table(stored("01_digits_partial"))),
+    (1, lambda: one.tuning_table(stored("01_digits"), stored("01_digits_partial"))),
+    (1, lambda: chapter01_paper.beside_table(means(False), means(True), "CIFAR-10")),
+    (1, lambda: chapter01_paper.drop_table(means(False), means(True))),
+    (1, chapter01_paper.margin_table),
+    (1, chapter01_paper.epsilon_table),
+    (2, lambda: two.methods_table(stored("02_digits"))),
+    (2, lambda: two.differences_table(stored("02_digits"))),
+    (2, lambda: two.draw_methods(axes(3), stored("02_digits"))),
+    (2, lambda: two.draw_rounds(axes(4), stored("02_digits"))),
+    (2, lambda: two.draw_mu(axes(3), stored("02_mu"))),
+    (2, lambda: two.draw_alignment_set(axes(2), stored("02_alignment"))),
+    (2, lambda: two.draw_sent(axes(1), stored("02_digits"))),
+    (2, lambda: two.disjoint_and_iid_table(stored("02_digits"), stored("02_iid"))),
+    (2, lambda: two.clients_table(stored("02_clients"))),
+    (2, lambda: two.tuning_table(stored("02_heads"), projector="mlp")),
+    (2, lambda: chapter02_pairs.draw_variants(axes(2), stored("02_digits"), stored("02_variants"))),
+    (2, lambda: chapter02_pairs.draw_mixture(axes(1), stored("02_mixture"), stored("02_digits"))),
+    (2, lambda: chapter02_pairs.mixture_table(stored("02_mixture"), stored("02_digits"),
+                                              architectures="cnn_s,cnn_m,mlp")),
+    (2, lambda: chapter02_pairs.draw_heads(axes(2), stored("02_heads"))),
+    (2, lambda: chapter02_pairs.draw_own_classes(axes(1), stored("02_digits"))),
+    (2, chapter02_paper.published_table),
+    (2, chapter02_paper.gap_table),
+    (2, chapter02_paper.byte_table),
+    (3, lambda: three.last_table(stored("03_figure3"))),
+    (3, lambda: three.last_table(stored("03_figure5"), metric="error")),
+    (4, lambda: four.table_beside_paper(*map(stored, ("04_mnist", "04_mnist_free", "04_mnist_frozen",
+                                                      "04_mnist_local")))),
+    (4, lambda: four.draw_heat(axes(1), stored("04_radius"), gain=True)),
+    (4, lambda: four.draw_ablation(axes(1), stored("04_epochs"), "body_epochs")),
+    (5, lambda: five.draw_compressors(axes(2), stored("05_mnist_q10"), 2)),
+    (5, lambda: five.draw_megabytes(axes(1), stored("05_mnist_q10"), 0.93)),
+    (5, lambda: five.table_beside_paper(stored("05_series"), 0.5, "MIMIC-III", metric="f1")),
+    (5, lambda: five.table_d1_beside_paper([stored("05_mnist_q1_start"), stored("05_mnist_q10"),
+                                            stored("05_mnist_q25")], 0.93)),
+    (5, lambda: five.controls_table(stored("05_controls"), 0.93)),
+    (5, lambda: five.draw_controls(axes(1), stored("05_controls"))),
+    (5, chapter05_paper.decoded_table),
+    (5, chapter05_paper.findings_table),
+]  # fmt: skip
+
+
+@cache
+def printed(number):
+    """All that the committed notebooks of a chapter printed."""
+    files = [notebooks_folder() / one.file for one in select(number)]
+    books = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    outputs = (output for book in books for cell in book["cells"] for output in cell.get("outputs", []))
+    return "".join("".join(output.get("text", [])) for output in outputs)
+
+
+@pytest.mark.parametrize(("number", "call"), CASES)
+def test_what_is_told_of_stored_results_is_on_the_page(number, call):
+    assert call() in printed(number)
+
+
+def test_a_figure_of_curves_says_their_ends():
+    table, curves = curves_of_figure_2()
+    sentence = three.draw_runs(axes(1), curves)
+    for label, cell in zip(curves, (c for c in table["cells"] if c["varied"]["agents"] == 50), strict=False):
+        assert label in sentence and len(curves[label][1]) == len(cell["runs"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "method", "varied"),
+    [
+        ("00_fedavg_methods", "fedsgd", {"partition": "classes"}),
+        ("01_digits", "fedsc", {}),
+        ("03_figure3", "rfedavg", {"agents": 50}),
+        ("04_digits", "dp-fedavg", {"epsilon": 1.0}),
+        ("05_mnist_q1_start", "c-vfl", {"compressor": "hex", "bits": 3}),
+    ],
+)
+def test_a_stored_cell_run_again(name, method, varied):
+    """For its first seed, within what other processors round."""
+    table = stored(name)
+    cell = next(c for c in table["cells"] if c["method"] == method and varied.items() <= c["varied"].items())
+    changes = table["settings"] | cell.get("settings", {}) | cell["tuned"] | cell["varied"]
+    run, metric = cell["runs"][0], table["metric"]
+    again = plan(paper(table["paper"]), method, table["problem"], table["profile"], changes, (run["seed"],), "cpu")
+    rounds, _ = execute(again.rounds())
+    assert float(rounds.history.values(metric)[1][0, -1]) == pytest.approx(run["metrics"][metric], abs=0.005)
