@@ -164,6 +164,11 @@ def test_skewed_partitions_reach_any_possible_minimum(alpha, clients, minimum, s
         assert p.num_clients == clients and int(p.sizes.min()) >= minimum
 
 
+def test_a_minimum_that_leaves_nothing_to_spare_is_reached_from_any_start():
+    for seed in range(20):
+        assert set(h.dirichlet(labels_of([17, 1, 30]), 12, seed, alpha=0.5, minimum=4).sizes.tolist()) == {4}
+
+
 def test_dirichlet_favours_no_client_even_where_classes_are_smaller_than_the_number_of_clients():
     labels, seeds = labels_of([3] * 40), 200
     for alpha in (0.5, 1e6):
