@@ -50,15 +50,6 @@ def test_paired_difference_inverts_the_paired_test(values, confidence, seed):
     assert ours.mean == pytest.approx(np.mean(a - b))
 
 
-def test_pairing_removes_what_the_seeds_share():
-    rng = stream(0, "test")
-    shared = rng.normal(0, 10, 8)
-    a, b = shared + rng.normal(1, 0.1, 8), shared + rng.normal(0, 0.1, 8)
-    gap = paired_difference(a, b)
-    assert 1 in gap and 0 not in gap and gap.high - gap.low < 0.5
-    assert mean_interval(a).high - mean_interval(a).low > 5
-
-
 def test_one_value_has_no_interval():
     for single in (mean_interval([0.5]), bootstrap_interval([0.5], 0), paired_difference([1.5], [1.0])):
         assert single == Interval(0.5, None, None, None, 1, 0.95)
@@ -67,9 +58,9 @@ def test_one_value_has_no_interval():
 
 
 def test_students_interval_covers_as_often_as_it_says():
-    draws = stream(1, "test").normal(3.0, 2.0, (3000, 5))
+    draws = stream(1, "test").normal(3.0, 2.0, (1000, 5))
     hits = np.mean([3.0 in mean_interval(row, 0.9) for row in draws])
-    assert abs(hits - 0.9) < 4 * math.sqrt(0.9 * 0.1 / 3000)
+    assert abs(hits - 0.9) < 4 * math.sqrt(0.9 * 0.1 / 1000)
 
 
 def test_bootstrap_interval():
@@ -83,13 +74,6 @@ def test_bootstrap_interval():
     assert ours == bootstrap_interval(values, 0, 0.9, resamples=20_000) != bootstrap_interval(values, 1, 0.9, 20_000)
     long = bootstrap_interval(stream(3, "test").normal(0, 1, 2**20 // 64 + 7), 0, resamples=130)  # several pieces
     assert long.low < long.mean < long.high
-
-
-def test_bootstrap_of_five_values_covers_less_than_it_says():
-    """The docstring's warning, measured."""
-    draws = stream(4, "test").normal(0, 1, (1500, 5))
-    hits = np.mean([0.0 in bootstrap_interval(row, 0, resamples=1000) for row in draws])
-    assert 0.80 < hits < 0.87
 
 
 @settings(max_examples=80)
@@ -117,13 +101,6 @@ def test_exact_coverage_of_counts():
         below = np.array([[share < i.low for share in shares] for i in intervals])
         if method is clopper_pearson:
             assert (chance * below).sum(0).max() <= 0.025
-
-
-def test_clopper_pearson_keeps_its_digits_in_the_tails():
-    # no success in n: the upper bound solves (1 - p)^n = alpha / 2
-    for n in (1, 50, 10**6):
-        assert clopper_pearson(0, n).high == pytest.approx(-math.expm1(math.log(0.025) / n), rel=1e-9)
-        assert clopper_pearson(n, n).low == pytest.approx(0.025 ** (1 / n), rel=1e-12)
 
 
 BAD = [

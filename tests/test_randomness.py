@@ -57,19 +57,6 @@ def test_without_a_seed_every_call_differs():
     assert len(first) == 50
 
 
-def test_a_hundred_thousand_clients_have_different_streams():
-    """The reason for 128-bit keys: see the next test."""
-    rows = {int(stream(0, "noise", 0, k).bit_generator.random_raw()) for k in range(20_000)}
-    assert len(rows) == 20_000
-
-
-def test_pytorch_keeps_32_bits_of_a_seed_and_these_streams_do_not():
-    low, high = 7, 7 + 2**32
-    a, b = (torch.rand(4, generator=torch.Generator().manual_seed(seed)) for seed in (low, high))
-    assert torch.equal(a, b)  # the docstring's claim; if this fails, PyTorch has become better
-    assert stream(low, "x").random() != stream(high, "x").random()
-
-
 @pytest.mark.parametrize("axis", ["seed", "round", "client"])
 def test_neighbouring_keys_are_independent(axis):
     n, m = 300, 200

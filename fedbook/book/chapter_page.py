@@ -75,13 +75,20 @@ def chapter_page(notebook_path: str | Path, chapter: Chapter, folder: str | Path
 
 
 def with_formulas(html: str) -> str:
-    """The page with its formulas drawn. A full stop or comma stays on the line of the formula before it."""
+    """The page with its formulas drawn. A bracket before and a full stop after one go into its boxes: no line can
+    end between them."""
 
     def drawn(match: re.Match[str]) -> str:
-        tag, element, tex, mark = match.groups()
-        return f"{tag}{mathematics(unescape(tex), element == 'div')}</{element}>{mark and chr(0x2060)}{mark}"
+        before, tag, element, tex, after = match.groups()
+        formula = mathematics(unescape(tex), element == "div")
+        if element == "div":
+            return f"{before}{tag}{formula}</div>{after}"
+        before, after = (f'<span class="mark">{mark}</span>' * bool(mark) for mark in (before, after))
+        formula = formula.replace('<span class="katex-base">', f'<span class="katex-base">{before}', 1)
+        end = len(formula) - len("</span>" * 3)  # of the last box, of all boxes, of the formula
+        return f"{tag}{formula[:end]}{after}{formula[end:]}</span>"
 
-    return re.sub(r'(?s)(<(div|span) [^>]*class="tex[^>]*>)(.*?)</\2>([.,;:!?)]*)', drawn, html)
+    return re.sub(r'(?s)([([]?)(<(div|span) [^>]*class="tex[^>]*>)(.*?)</\3>([.,;:!?)]*)', drawn, html)
 
 
 def title(chapter: Chapter) -> str:

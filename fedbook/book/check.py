@@ -130,13 +130,13 @@ def images_have_text(book: Book) -> Iterator[Problem]:
 
 
 def mathematics_can_be_drawn(book: Book) -> Iterator[Problem]:
-    """Each formula can become MathML; see ``mathematics`` for what cannot."""
-    from fedbook.book.mathematics import MathError, mathml
+    """Each formula can be drawn; see ``mathematics`` for what cannot."""
+    from fedbook.book.mathematics import MathError, mathematics
 
     for number, source in book.prose():
         for match in MATH.finditer(CODE_SPAN.sub("", source)):
             try:
-                mathml(match["block"] or match["inline"], display=match["block"] is not None)
+                mathematics(match["block"] or match["inline"], display=match["block"] is not None)
             except MathError as error:
                 yield Problem("mathematics", number, str(error))
 

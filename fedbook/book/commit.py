@@ -46,8 +46,7 @@ def commit_chapter(path: str | Path, *, timeout: float = 1800.0) -> ChapterRepor
     with tempfile.TemporaryDirectory(prefix=".commit-", dir=path.parent) as name:
         source, product = Path(name) / path.name, Path(name) / f"product-{path.name}"
         nbformat.write(before, source)
-        with frames.asked():
-            report = run_chapter(source, None, product, profile="committed", timeout=timeout, folder=path.parent)
+        report = run_chapter(source, None, product, profile="committed", timeout=timeout, folder=path.parent)
         if not report.ok:
             raise CommitError("not rewritten:\n" + "\n".join(report.problems))
         after = nbformat.read(product, as_version=4)

@@ -11,8 +11,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -25,19 +24,6 @@ ICONS = {
     "minus": "−", "fast-backward": "⏮", "step-backward": "⏪", "play fa-flip-horizontal": "◀", "pause": "⏸",
     "play": "▶", "step-forward": "⏩", "fast-forward": "⏭", "plus": "+",
 }  # fmt: skip
-
-
-@contextmanager
-def asked() -> Iterator[None]:
-    """Kernels started inside emit frames."""
-    before = os.environ.get("FEDBOOK_FRAMES")
-    os.environ["FEDBOOK_FRAMES"] = "1"
-    try:
-        yield
-    finally:
-        del os.environ["FEDBOOK_FRAMES"]
-        if before is not None:
-            os.environ["FEDBOOK_FRAMES"] = before
 
 
 def split(notebook: Any) -> Frames:

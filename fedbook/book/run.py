@@ -95,6 +95,7 @@ def run_chapter(
         }
         job.write_text(json.dumps(work), encoding="utf-8")
         env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+        env["FEDBOOK_FRAMES"] = str(int(profile not in ("", "quick")))  # a page will show this run
         code, log = run_process([sys.executable, "-P", str(WORKER), str(job)], env, timeout)
         answer = job.with_suffix(".answer.json")
         told = json.loads(answer.read_text(encoding="utf-8")) if answer.is_file() else {}

@@ -56,7 +56,7 @@ def draw_two_outputs(ax: Axes, *, noise_multiplier: float, releases: int) -> str
 def draw_epsilon(ax: Axes, *, noise_multiplier: float, rounds: int, delta_exponent: int) -> str:
     """Epsilon against the number of rounds by three accounts of the same noise; delta is 10^``delta_exponent``."""
     z = noise_multiplier
-    delta = 10.0 ** delta_exponent
+    delta = 10.0**delta_exponent
     counts = np.unique(np.concatenate([np.linspace(0, rounds, 31), np.geomspace(1, rounds, 12)]).round().astype(int))
     accounts = {
         "Renyi, classic conversion": lambda mu: gaussian_rdp_epsilon(mu, delta, "classic")[0],

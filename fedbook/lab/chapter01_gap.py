@@ -150,8 +150,7 @@ def alpha_objective(alpha: float, seed: int = 0) -> Sides:
 
 
 def field_asymmetry(alpha: float | None, sizes: Sequence[int] = SIZES, seed: int = 0) -> float:
-    """|A - A^T| / |A| of the field's Jacobian A: 0 for the gradient of some objective. ``alpha`` None: alpha_j = q_j.
-    """
+    """|A - A^T| / |A| of the field's Jacobian A: 0 for a gradient of some objective. ``alpha`` None: alpha_j = q_j."""
     small = toy(sizes, seed)
     weights = small.shares if alpha is None else torch.full_like(small.shares, alpha)
     slope = jacrev(partial(averaged_field, small, alpha=weights))(small.theta)

@@ -20,6 +20,8 @@ from fedbook.randomness import stream
 ROUNDS, LR = 60, 0.05
 SAMPLES, VIEWS, PIXELS = 40, 4, 3
 SPREAD, BLUR = 0.08, 0.2  # of the samples around their client's centre, and of the views around their sample
+
+
 class Two(NamedTuple):
     """Views of two clients, each with its one class. Shapes: ``x`` [2, n, K, 3], ``centres`` [2, 3]."""
 

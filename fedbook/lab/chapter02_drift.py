@@ -153,8 +153,7 @@ class Run:
         return lemma_4_6(1.0, self.lr, 1 if printed else self.steps, self.constants())
 
     def lemma(self, smoothness: Tensor) -> Tensor:
-        """Lemma 4.5's bound on ``trained`` - ``before``, the constants those of the round and client. [T, K] to [T, K]
-        """
+        """Lemma 4.5's bound on ``trained`` - ``before``, constants those of the round and client. [T, K] to [T, K]"""
         smooth = smoothness
         each = zip(self.slopes.flatten(), smooth.flatten().tolist(), self.variance.flatten().tolist(), strict=True)
         bounds = [lemma_4_5(s, self.lr, self.steps, Constants(one, variance)) for s, one, variance in each]

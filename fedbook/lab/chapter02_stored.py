@@ -129,8 +129,7 @@ def bytes_so_far(cell: Cell) -> Tensor:
 
 
 def draw_sent(ax: Axes, *tables: Table) -> str:
-    """Accuracy against all bytes sent so far, both ways, on a logarithmic axis; who sends nothing in a round is a line.
-    """
+    """Accuracy against all bytes sent so far, both ways, on a logarithmic axis; who sends nothing is a line."""
     metric, parts = "probe_few", []
     for method, cell in cells_of(*tables).items():
         sent, mean, look = bytes_so_far(cell) / 1e6, 100 * curve(cell, metric)[1].mean(0), look_of(method)

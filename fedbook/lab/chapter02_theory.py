@@ -19,6 +19,8 @@ from fedbook.randomness import normal, stream
 
 IMAGES, WIDTHS = 40, (7, 11, 5)  # L alignment images; as many clients as widths
 COMMON = 6  # directions in which all clients see the images
+
+
 class Sides(NamedTuple):
     """Two sides, each computed in its own way: equal, unless the function says otherwise."""
 
@@ -215,9 +217,7 @@ def distance(similarity: Tensor, measure: str) -> Tensor:
     """From CKA: "gap" 1 - CKA, "chord" sqrt(2 (1 - CKA)), "angle" arccos CKA."""
     similarity = similarity.clamp(-1, 1)  # rounding
     gap = 1 - similarity
-    return {"gap": gap, "chord": (2 * gap).sqrt(), "angle": similarity.arccos()}[
-        measure
-    ]
+    return {"gap": gap, "chord": (2 * gap).sqrt(), "angle": similarity.arccos()}[measure]
 
 
 class Triangle(NamedTuple):

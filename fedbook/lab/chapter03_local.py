@@ -53,7 +53,7 @@ def theorem_5_5(
 
     Source: PriRFed, Theorem 5.5.
     """
-    square = lipschitz ** 2 + noise_energy
+    square = lipschitz**2 + noise_energy
     found = recursion_5_5(lr, beta, steps, smoothness, curvature)
     return gap / (steps * rounds * float(found.delta.min())) + float(found.q.max()) * square
 

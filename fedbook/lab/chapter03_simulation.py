@@ -38,7 +38,6 @@ class HyperbolicMean(NamedTuple):
         """grad f_i(x) = -2 mean_j Log_x(y_ij) of every agent: ``[..., 3]`` to ``[..., N, 3]``."""
         return -2 * H.log(x[..., None, None, :], self.records).mean(-2)
 
-
     def divergence(self, points: int = 41) -> float:
         """v: the mean over agents of the largest |grad f_i - grad f|^2 on a polar grid of the ball."""
         count = points
@@ -120,10 +119,9 @@ class Checked(NamedTuple):
 
 
 def theorem_checks(problem: HyperbolicMean, std: float, rounds: int = 40, cohort: int = 3) -> dict[str, Checked]:
-    """Theorems 5.1, 5.3 and 5.4 measured: names to ``Checked``; "5.4" is the corrected bound, "5.4 printed" as it is.
-    """
+    """Theorems 5.1, 5.3 and 5.4 measured, by name; "5.4" is the corrected bound, "5.4 printed" the paper's."""
     size, agents = problem.smoothness, len(problem.records)
-    lr, variance = 0.5 / size, std ** 2
+    lr, variance = 0.5 / size, std**2
     everybody, sampled = simulate(problem, std, rounds), simulate(problem, std, rounds, cohort=cohort)
     gap, energy = float(everybody.gap[0, 0]), 2 * variance / agents
     when = int(everybody.square[:, :rounds].mean(0).argmin())

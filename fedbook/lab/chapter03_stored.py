@@ -117,7 +117,7 @@ def eigenvector_floor(problem: ManifoldProblem, lr: float, sigma: float, per_rou
     """
     z = problem.samples["z"]
     values = torch.linalg.eigvalsh(z.mT @ z / len(z)).cpu()
-    return noise_floor(lr, 2 * (values[-1] - values[:-1]), sigma ** 2 / per_round)
+    return noise_floor(lr, 2 * (values[-1] - values[:-1]), sigma**2 / per_round)
 
 
 # --- figures

@@ -136,8 +136,7 @@ class Sensitivity(NamedTuple):
 def clip_sensitivity(
     manifold: Manifold, x: Tensor, size: int, bound: float, tries: int = 2000, seed: int = 0
 ) -> Sensitivity:
-    """Replace one record of a batch of ``size``: the pair that attains 2 tau / b, and random pairs up to 10^3 tau long.
-    """
+    """Replace one record of a batch of ``size``: the pair that attains 2 tau / b, random pairs up to 10^3 tau long."""
     rng = stream(seed, "clip sensitivity")
 
     def draw(count: int) -> Tensor:

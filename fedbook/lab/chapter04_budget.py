@@ -80,7 +80,7 @@ def draw_budget(
 
 def draw_budget_live(ax: Axes, *, noise_multiplier: float, rate: float, rounds: int, delta_exponent: int) -> str:
     """Epsilon against round for these settings, delta = 10^``delta_exponent``; the tight figure at the end only."""
-    delta, z = 10.0 ** delta_exponent, noise_multiplier
+    delta, z = 10.0**delta_exponent, noise_multiplier
     counts = _counts(rounds, 10)
     told = [_plot(ax, 0, "none", counts, [_exact(z, rate, t, delta) for t in counts])]
     told.append(_plot_theorem2(ax, 1, z, rate, counts, delta))

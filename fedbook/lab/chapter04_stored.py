@@ -88,8 +88,7 @@ def budgets_of(cells: Mapping[tuple[str, float | None], Any]) -> list[float | No
 
 
 def draw_heat(ax: Axes, table: Table, *, gain: bool = False) -> str:
-    """DP2-FedSAM's accuracy in % over clip norm C and SAM radius q; with ``gain``, the paired gain over q = 0 ± error.
-    """
+    """DP2-FedSAM's accuracy in % over clip norm C and SAM radius q; with ``gain``, the paired gain over q = 0."""
     cells = at_settings(table, ("clip_norm", "sam_radius"), "dp2-fedsam", {})
     bounds, radii = (sorted({key[i] for key in cells}) for i in (0, 1))
     shown = [q for q in radii if q or not gain]

@@ -135,9 +135,7 @@ def radius_drawer(
     puts them. So the axis is s, and the mean over directions is what that noise costs.
     ``runs``: SAM radius -> run. All slices are computed here, about a second a run on digits.
     """
-    slices = {
-        q: _slice(problem, run, slot, directions, reach, seed) for q, run in runs.items()
-    }
+    slices = {q: _slice(problem, run, slot, directions, reach, seed) for q, run in runs.items()}
     top = 1.05 * max(float(s.loss.mean(0).max()) for s in slices.values())
 
     def draw_radius(ax: Axes, *, sam_radius: float, std: float) -> str:

@@ -57,10 +57,7 @@ def remainder(m: int, size: float = 0.3, nodes: int = 12, seed: int = 0) -> Side
     """
     model, sent, errors, m = _with_errors("softmax", m, size, seed)
     slope = partial(_cotangent, model, m)
-    integral = sum(
-        w * jvp(slope, (_shifted(sent, errors, s),), (list(errors),))[1]
-        for s, w in _nodes(nodes)
-    )
+    integral = sum(w * jvp(slope, (_shifted(sent, errors, s),), (list(errors),))[1] for s, w in _nodes(nodes))
     return Sides(slope(_shifted(sent, errors)) - slope(sent), integral)
 
 

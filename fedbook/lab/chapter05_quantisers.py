@@ -19,6 +19,8 @@ from fedbook.randomness import normal, stream
 HEXAGON = 5 / (18 * math.sqrt(3))  # mean square distance from the centre of a regular hexagon of area 1
 DISC = 1 / (2 * math.pi)  # of a disc of area 1: no set of area 1 has less
 GRIDS = ("endpoints", "bins")
+
+
 class Moment(NamedTuple):
     """A mean square by simulation, its standard error, and what the law says."""
 
@@ -159,7 +161,7 @@ class HexagonError(NamedTuple):
 
 def hexagon_error(bits: int, draws: int = 200_000, seed: int = 0) -> HexagonError:
     """The dithered error on a ramp of pairs in the unit square, cells of area 4^-bits: 5 / (18 sqrt 3) V."""
-    area = 4.0 ** -bits
+    area = 4.0**-bits
     ramp = torch.linspace(0, 1, draws, dtype=torch.float64)
     x = torch.stack([ramp, (7 * ramp) % 1], 1)
     error = hexagonal(x, area, hexagon_dither(draws, area, stream(seed, "hexagon"))) - x

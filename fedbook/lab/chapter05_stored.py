@@ -81,8 +81,7 @@ class Best(NamedTuple):
 
 
 def best_of_mean(table: Table, cell: Cell, metric: str | None = None) -> Best:
-    """The maximum over evaluations of the curve averaged over seeds, as the paper has it. Diverged seeds are left out.
-    """
+    """The maximum over evaluations of the curve averaged over seeds, as the paper has it, without diverged seeds."""
     t, values = curve(cell, metric or table["metric"])
     values = values[values.isfinite().all(1)]
     at = int(values.mean(0).argmax())
@@ -191,9 +190,7 @@ def draw_megabytes(ax: Axes, table: Table, target: float) -> str:
     ax.set_yticks(range(len(keys)), [words_of(key) for key in keys])
     ax.set_ylim(len(keys) - 0.5, -0.5)
     ax.set_xlabel(f"MB, up and down, to {METRICS.get(metric, metric)} {target:g}")
-    return f"Mean MB to {metric} {target:g}: {'; '.join(parts)}." + (
-        f" Never: {', '.join(never)}." if never else ""
-    )
+    return f"Mean MB to {metric} {target:g}: {'; '.join(parts)}." + (f" Never: {', '.join(never)}." if never else "")
 
 
 def draw_controls(ax: Axes, table: Table) -> str:

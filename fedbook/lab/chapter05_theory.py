@@ -18,6 +18,8 @@ from torch.func import grad, jacrev
 from fedbook.randomness import normal, stream
 
 BATCH, FEATURES, WIDTH, CLASSES = 7, 4, 3, 3
+
+
 class Sides(NamedTuple):
     """Two sides, each computed in its own way: equal, or ``left <= right``, as the function says."""
 

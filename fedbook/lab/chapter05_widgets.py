@@ -26,6 +26,8 @@ from fedbook.randomness import stream
 # --- a vector, quantised on the grid and on the hexagons
 
 COPIES = 200  # of the vector in one message: each has its own dither
+
+
 class Sent(NamedTuple):
     """One message of COPIES times the same pair, as the wire had it.
 

@@ -212,6 +212,8 @@ def draw_stored(ax: Axes, table: dict[str, Any], target: float | None = None) ->
     batch = table["settings"].get("batch_size")
     ax.set_title("all local data in one batch" if batch == 0 else f"batches of {batch}")
     return f"Last {table['metric']} of each seed, {ax.get_title()}: {'; '.join(parts)}."
+
+
 def draw_cost(ax: Axes, table: dict[str, Any]) -> str:
     """Milliseconds of a round against all clients K, one curve for each cohort size m."""
     rows, parts = table["rows"], []

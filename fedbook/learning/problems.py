@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from fedbook import arguments, data
+from fedbook.learning.augmentation import AUGMENTATIONS
+from fedbook.learning.encoders import ENCODERS, PROJECTORS
 from fedbook.learning.models import MODELS
 from fedbook.partition import Partition, by_name
 from fedbook.randomness import stream
@@ -61,6 +63,26 @@ class ImageSettings(Settings):
         choices=("test", "validation"),
     )  # fmt: skip
     evaluate_every: int = evaluations(25)
+
+
+class PretrainingSettings(ImageSettings):
+    """As :class:`ImageSettings` for images without labels: an encoder learns them from views, and is judged."""
+
+    clients: int = 10
+    classes_per_client: int = 1
+    model: str = setting("mlp", None, "the encoder: see fedbook.learning.encoders", choices=ENCODERS)
+    width: int = setting(16, "H", "components of the representation", minimum=1)
+    projector: str = setting("mlp", None, "between features and representation; batch_norm: mlp with normalisation",
+                             choices=PROJECTORS)  # fmt: skip
+    projector_hidden: int = setting(0, None, "units of its hidden layer", "0: twice the width", minimum=0)
+    views: str = setting("digits", None, "how samples are varied: see fedbook.learning.augmentation",
+                         choices=AUGMENTATIONS)  # fmt: skip
+    bank: int = setting(16, "K", "views of a sample, made once, that training draws from", "0: fresh ones each time",
+                        minimum=0)  # fmt: skip
+    neighbours: int = setting(20, "k", "nearest neighbours that vote", minimum=1)
+    judged_samples: int = setting(0, None, "training images of which vote, probe and objective are made", "0: all",
+                                  minimum=0)  # fmt: skip
+    evaluate_every: int = evaluations(5)
 
 
 @dataclass(frozen=True)

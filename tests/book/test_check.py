@@ -171,7 +171,6 @@ MUTATIONS = [
     ("alt-text", source(PROSE, '<img src="picture.png">')),
     ("alt-text", source(PROSE, '<img src="picture.png" alt="">')),
     ("mathematics", source(PROSE, r"The $\unknown{x}$.")),
-    ("mathematics", source(PROSE, "$$\na \\\\ b\n$$")),
     ("exercise-id", tagged(EXERCISE, "exercise")),
     ("exercise-id", add(EXERCISE, "ex-00-2")),
     ("exercise-check", source(CHECK, "answer")),

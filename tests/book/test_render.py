@@ -3,6 +3,8 @@
 import base64
 import json
 import re
+import shutil
+import subprocess
 from types import SimpleNamespace
 
 import nbformat
@@ -16,6 +18,7 @@ from fedbook.book.page import ASSETS
 from fedbook.book.render import render_book
 from fedbook.book.run import ChapterReport, write_reports
 
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PROSE = r"""## The objective
 
@@ -252,6 +255,38 @@ def test_build_runs_renders_and_documents(mini, tmp_path):
         for one in soup.find_all(["link", "script", "img"]):
             target = one.get("src") or one.get("href")
             assert target is None or target.startswith("data:") or (path.parent / target).is_file(), target
+
+
+MEASURE = """<script>onload = () => setTimeout(() => {
+  const code = document.querySelector('pre.code'), ruler = document.createElement('span');
+  ruler.textContent = 'x'.repeat(88);
+  code.prepend(ruler, '\\n');
+  const room = code.clientWidth - 2 * parseFloat(getComputedStyle(code).paddingLeft);
+  const fits = ruler.getBoundingClientRect().width <= room;
+  ruler.remove();
+  parent.postMessage({
+    width: innerWidth, page: document.documentElement.scrollWidth, fits,
+    stops: [...document.querySelectorAll('.scroll')].every(
+      box => box.scrollWidth <= box.clientWidth + 1 || box.tabIndex === 0),
+  }, '*');
+}, 500);</script>"""
+FRAMES = """<body><script>onmessage = event => document.body.append(`@${JSON.stringify(event.data)}@`)</script>
+<iframe src="wide.html" width="1100" height="900"></iframe><iframe src="wide.html" width="400" height="900"></iframe>"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not BROWSER, reason="no Chromium here")
+def test_88_columns_of_code_fit_and_the_page_never_scrolls_sideways(book):
+    wide = str(book.chapter).replace("</body>", MEASURE + "</body>")
+    wide = wide.replace("<footer>", f"<pre class='scroll'>{'long ' * 99}</pre><footer>")
+    (book.out / "wide.html").write_text(wide, encoding="utf-8")
+    (book.out / "frames.html").write_text(FRAMES, encoding="utf-8")
+    command = [BROWSER, "--headless", "--no-sandbox", "--window-size=1600,1000"]
+    command += ["--virtual-time-budget=3000", "--dump-dom"]
+    done = subprocess.run([*command, (book.out / "frames.html").as_uri()], capture_output=True, text=True, timeout=120)
+    measured = {one["width"]: one for one in map(json.loads, re.findall(r"@(\{.*?\})@", done.stdout))}
+    assert set(measured) == {400, 1100} and measured[1100]["fits"], measured
+    assert all(one["page"] <= one["width"] and one["stops"] for one in measured.values()), measured
 
 
 def test_unknown_chapters_are_refused(tmp_path):

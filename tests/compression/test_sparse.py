@@ -83,19 +83,6 @@ def test_payload_is_that_of_the_cheapest_index(P, k):
     assert torch.equal(round_trip(TopK(k), mixed.float()), by_hand(mixed.float(), k))
 
 
-def test_values_that_float32_holds_come_back_exactly():
-    x = normal((2, 30, 16), stream(0, "x")).float()
-    for like in (x, x.double()):
-        for compressor in (TopK(5), RandomK(5)):
-            decoded = round_trip(compressor, like)
-            kept = decoded != 0
-            assert torch.equal(decoded[kept], like[kept]) and int(kept.sum()) == 2 * 30 * 5
-        assert torch.equal(round_trip(TopK(16), like), like)
-        assert torch.equal(round_trip(RandomK(16), like), like)
-    fine = normal((2, 30, 16), stream(0, "x"))
-    assert torch.equal(round_trip(TopK(16), fine), fine.float().double())
-
-
 def test_the_bound_of_the_magnitude_rule():
     x = normal((3, 50, 16), stream(0, "x"), torch.zeros(1)).double()
     for k in range(1, 17):
@@ -126,13 +113,6 @@ def test_the_mean_error_of_random_k(k):
         assert float(both) == pytest.approx(k * (k - 1) / 56, abs=4 * 0.5 / math.sqrt(100_000))
 
 
-def test_the_gradient_rule_breaks_the_bound():
-    h, scores = torch.tensor([[[1.0, 0.0]]]), torch.tensor([[0.0, 1.0]])
-    kept = keep_columns(h, scores, 1)
-    assert float((kept - h).square().sum()) == 1.0 > 0.5 * float(h.square().sum())
-    assert torch.equal(round_trip(TopK(1), kept), kept)
-
-
 def test_keep_columns_has_one_set_for_a_batch_and_ties_go_to_the_lowest_index():
     x = normal((2, 6, 5), stream(0, "x"), torch.zeros(1))
     scores = torch.tensor([[1.0, 2, 1, 2, 0], [0, 0, 0, 0, 0]])
@@ -144,12 +124,6 @@ def test_keep_columns_has_one_set_for_a_batch_and_ties_go_to_the_lowest_index():
         assert message.nbytes == HEADER_BYTES + 4 * 6 * 3 + 1  # the set of five columns once, one byte
     assert torch.equal(round_trip(TopK(3), kept), kept)
     assert torch.equal(keep_columns(x, scores, 5), x)
-
-
-def test_ties_go_to_the_lowest_index():
-    x = torch.tensor([[[1.0, -2, 2, 2, -2, 0.5], [0, 0, 0, 0, 0, 0], [3, 3, 3, 3, 3, 4]]])
-    kept = round_trip(TopK(3), x)[0]
-    assert kept.tolist() == [[0, -2, 2, 2, 0, 0], [0] * 6, [3, 3, 0, 0, 0, 4]]
 
 
 @pytest.mark.parametrize("kind", [TopK, RandomK])

@@ -1,4 +1,4 @@
-"""Run by test_kill.py: kill -9 a run at twenty moments, resume each, compare with the run nobody killed.
+"""Run by test_kill.py: kill -9 runs at some moments, resume each, compare with the run nobody killed.
 
 Processes are forked from one that has imported PyTorch already. Prints one JSON line.
 """
@@ -60,8 +60,8 @@ def finish(path, kind, out):
     out.write_text(json.dumps([begun, digest(rounds)]))
 
 
-def main(folder):
-    folder, report = Path(folder), []
+def main(folder, moments):
+    folder, moments, report = Path(folder), int(moments), []
     out = folder / "out.json"
     for kind in (FedAvg, LocalOnly):  # what PyTorch loads at the first vectorised step is paid once, before the forks
         next(iter(fresh(folder / f"warm.{kind.name}.pt", kind)))
@@ -70,10 +70,10 @@ def main(folder):
         os.waitpid(child(lambda kind=kind: finish(folder / f"{kind.name}.whole.pt", kind, out)), 0)
         seconds = time.perf_counter() - begun
         _, expected = json.loads(out.read_text())
-        for moment in range(10):
+        for moment in range(moments):
             path = folder / f"{kind.name}.{moment}.pt"
             pid = child(lambda path=path, kind=kind: list(fresh(path, kind)))
-            time.sleep(seconds * (moment + 1) / 11)
+            time.sleep(seconds * (moment + 1) / (moments + 1))
             os.kill(pid, signal.SIGKILL)
             _, status = os.waitpid(pid, 0)
             out.unlink()
@@ -84,4 +84,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -15,7 +15,7 @@ from fedbook.federation import (
     Wire,
     drive,
 )
-from fedbook.federation.ledger import ByteLedger, row_bytes
+from fedbook.federation.ledger import row_bytes
 from fedbook.federation.simulator import Simulator
 from fedbook.partition import Partition
 from fedbook.randomness import stream
@@ -141,11 +141,6 @@ def test_the_length_of_each_encoded_buffer_is_counted():
         up.relay("v", 3)
 
 
-def test_plain_uploads_relay_as_tensors():
-    up = simulator(seeds=(0, 1)).deliver(Exchange(cohort([2, 1], [1]), work=send))
-    assert up.relay("v", 1)[:, 0].tolist() == [1, 101]
-
-
 def test_bytes_follow_dtype_shape_and_members():
     made = simulator(seeds=(0, 1))
     down = {"a": torch.zeros(2, 3, dtype=torch.float64), "b": {"c": torch.zeros(2, dtype=torch.int16)}}
@@ -163,18 +158,6 @@ def test_bytes_follow_dtype_shape_and_members():
         row_bytes({"x": "theta"}, 1, 0)
     with pytest.raises(TypeError, match="buffer: got torch.float32"):
         Encoded(torch.zeros(3))
-
-
-def test_the_byte_ledger_lists_the_set_up_apart_and_survives_its_state():
-    ledger = ByteLedger(2)
-    ledger.add(-1, "labels", "up", [5, 6])
-    ledger.open_round()
-    ledger.add(0, "train", "down", [1, 2])
-    assert ledger.total == {"setup": {"up": [5, 6], "down": [0, 0]}, "rounds": {"up": [0, 0], "down": [1, 2]}}
-    assert ledger.last == {"up": [0, 0], "down": [1, 2]}
-    again = ByteLedger(2)
-    again.load(ledger.state())
-    assert again.state() == ledger.state()
 
 
 def test_each_client_gets_its_own_message_and_its_federations_broadcast():

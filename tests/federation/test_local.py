@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.local_training import ENCODERS, MODELS, TOWERS, sizes
 from fedbook.federation import Rows, tree_map
-from fedbook.federation.local import Batches, choose, epochs, local_steps, sgd
+from fedbook.federation.local import choose, epochs, local_steps, sgd
 from fedbook.learning.models import cross_entropy, model, stack
 from fedbook.partition import Partition
 from fedbook.randomness import normal, stream
@@ -88,21 +88,6 @@ def test_a_row_does_not_depend_on_its_chunk_or_neighbours():
         assert torch.allclose(loss, part_loss, rtol=0, atol=1e-12)
 
 
-def test_a_finished_client_is_frozen_bit_for_bit():
-    data, net = toy(torch.float64), model("linear", (1, 8, 8), 4)
-    theta = stack([net.init(stream(1, "init", client=k), torch.float64) for k in range(len(SIZES))])
-    batches = epochs(data, streams(), 1, 4)
-    step = sgd(cross_entropy(net.apply), 0.05, momentum=0.9)
-    carry = {"theta": theta, "velocity": tree_map(torch.zeros_like, theta)}
-    cut = Batches(batches.index[:1], batches.real[:1])
-    once, _ = local_steps(step, carry, data, cut)
-    full, _ = local_steps(step, carry, data, batches)
-    for client in (2, 4):  # their data fill one batch
-        for part in ("theta", "velocity"):
-            assert all(torch.equal(once[part][k][client], full[part][k][client]) for k in theta)
-    assert not torch.equal(once["theta"]["1.weight"][1], full["theta"]["1.weight"][1])
-
-
 def test_epochs_visit_every_own_sample_once_a_pass():
     data = toy(torch.float64)
     batches = epochs(data, streams(), 3, 4)
@@ -126,36 +111,9 @@ def test_no_steps_returns_the_start():
         assert all(torch.equal(out["theta"][k], theta[k]) for k in theta) and not loss.any()
 
 
-def test_bad_arguments_are_named():
-    data = toy(torch.float64)
-    for bad, word in (((data, streams(), -1, 4), "local_epochs"), ((data, streams(), 1, -4), "batch_size"),
-                      ((data, streams(), 1, 2.5), "batch_size"), ((data, streams()[:2], 1, 4), "rngs")):  # fmt: skip
-        with pytest.raises((ValueError, TypeError), match=word):
-            epochs(*bad)
-    empty = Rows(data.samples, data.table, data.sizes * 0)
-    with pytest.raises(ValueError, match="client without samples"):
-        epochs(empty, streams(), 1, 4)
-    with pytest.raises(ValueError, match="how.*loop, vmap"):
-        local_steps(None, {}, data, epochs(data, streams(), 1, 4), how="ray")
-    for bad, word in (
-        ((("resnet"), (1, 8, 8), 4), "model"),
-        (("cnn", (1, 3, 3), 4), "shape"),
-        (("mlp", (1, 8, 8), 1), "classes"),
-    ):
-        with pytest.raises(ValueError, match=word):
-            model(*bad)
-
-
 def test_parameter_counts_of_the_fedavg_paper():
     assert model("mlp_fedavg", (1, 28, 28), 10).size == 199_210
     assert model("cnn_fedavg", (1, 28, 28), 10).size == 1_663_370
-
-
-def test_the_choice_is_read_from_the_committed_table():
-    table = json.loads(Path(choose.__code__.co_filename).with_name("choices.json").read_text())
-    for kind, choice in table["choice"]["cpu"].items():
-        assert choose("cpu", kind) == tuple(choice)
-    assert choose("cpu", "a model nobody measured") == ("vmap", 20) and choose("cuda", "mlp")[0] == "vmap"
 
 
 def test_the_committed_choice_is_never_much_slower_than_the_better_way():
@@ -168,14 +126,6 @@ def test_the_committed_choice_is_never_much_slower_than_the_better_way():
     assert {(r["kind"], r["clients"]) for r in table["measured"]["cpu"]["rows"]} == {
         (kind, clients) for kind in (*MODELS, *TOWERS, *ENCODERS) for clients in sizes(kind)
     }
-
-
-def test_initialisation_is_keyed_and_leaves_the_global_generator_alone():
-    net = model("mlp", (1, 8, 8), 4)
-    before = torch.random.get_rng_state()
-    a, b, c = net.init(stream(1, "init")), net.init(stream(1, "init")), net.init(stream(2, "init"))
-    assert torch.equal(before, torch.random.get_rng_state())
-    assert all(torch.equal(a[k], b[k]) for k in a) and not torch.equal(a["1.weight"], c["1.weight"])
 
 
 def test_on_the_device(device):

@@ -19,7 +19,6 @@ from fedbook.federation import (
     run,
     tree_map,
 )
-from fedbook.federation import checkpoint as files
 from fedbook.partition import Partition
 from fedbook.privacy.ledger import Release
 
@@ -135,16 +134,6 @@ def test_a_pressed_key_breaks_a_round_off_without_a_trace_and_continuing_gives_t
     assert all_of(late) == whole
 
 
-def test_noise_of_the_system_stays_counted_when_its_round_is_repeated():
-    rounds = Rounds(Toy([("server", 1)]), federation(), 3, noise_seeds="system")
-    with pytest.raises(KeyboardInterrupt):
-        run(rounds)
-    run(rounds)
-    assert sum(rounds.privacy[0].state()["kinds"][0]["counts"]) == 2 * (
-        1 + 3 + 1
-    )  # set-up, three rounds, one of them twice
-
-
 class Drawing(Toy):
     """Everybody of a cohort of two releases something; ``drawn``: round, cohort and records of each."""
 
@@ -220,13 +209,6 @@ def test_the_releases_of_another_run_are_no_part_of_a_checkpoint(tmp_path):
     assert seeded.exists() and not seeded.with_name("seeded.pt.releases").exists()
 
 
-def test_a_step_does_the_set_up_first():
-    stepped, whole = Rounds(Toy(), federation(), 1), Rounds(Toy(), federation(), 1)
-    stepped.step()
-    assert everything(stepped) == everything(run(whole))
-    assert stepped.bytes.total["setup"]["up"] == [2 * 4] and stepped.bytes.total["rounds"]["up"] == [2 * 4]
-
-
 def test_evaluation_has_its_own_schedule_and_metrics_have_one_number_a_seed():
     rounds = run(Rounds(Toy(), federation(), 7, seeds=(0, 1), evaluate=lambda server, clients: server, every=3))
     assert [r.t for r in rounds.history if r.metrics] == [2, 5, 6]
@@ -236,15 +218,6 @@ def test_evaluation_has_its_own_schedule_and_metrics_have_one_number_a_seed():
             run(
                 Rounds(Toy(), federation(), 1, seeds=(0, 1), evaluate=lambda server, clients, wrong=wrong: {"a": wrong})
             )
-
-
-def test_evaluating_and_saving_more_often_changes_no_number(tmp_path):
-    plain = run(Rounds(Toy(), federation(), 5))
-    busy = run(
-        Rounds(Toy(), federation(), 5, evaluate=lambda server, clients: server, path=tmp_path / "c.pt", save_every=2)
-    )
-    assert everything(plain)[1:] == everything(busy)[1:]
-    assert files.load(tmp_path / "c.pt")["t"] == 5  # the last round is always saved
 
 
 def test_a_shorter_run_than_the_checkpoint_is_refused(tmp_path):

@@ -83,13 +83,6 @@ def test_the_fingerprint_notices_every_change_and_nothing_else():
     assert len(set(prints)) == len(prints)
 
 
-def test_the_fingerprint_is_taken_once_not_at_every_checkpoint(monkeypatch):
-    whole, calls = federation(), []
-    real = Federation._hash
-    monkeypatch.setattr(Federation, "_hash", lambda self: calls.append(1) or real(self))
-    assert whole.fingerprint() == whole.fingerprint() and calls == [1]
-
-
 @pytest.mark.parametrize(
     ("make", "word"),
     [

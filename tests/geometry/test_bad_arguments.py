@@ -1,8 +1,8 @@
 """Bad arguments are refused by name, points off the manifold with the reason."""
 
+import inspect
 import math
 
-import numpy as np
 import pytest
 import torch
 
@@ -10,122 +10,83 @@ from fedbook.geometry import SPD, Euclidean, Hyperboloid, Manifold, Sphere, ambi
 from fedbook.randomness import stream
 
 NAN, INF = math.nan, math.inf
-
-
-def calls(place):
-    """Each tensor function with arguments that work."""
-    m, x, y = place.manifold, place.points(0), place.points(1)
-    u = place.tangents(x, 2)
-    return {
-        "inner": (m.inner, {"x": x, "u": u, "v": u}), "norm": (m.norm, {"x": x, "u": u}),
-        "exp": (m.exp, {"x": x, "u": u}), "log": (m.log, {"x": x, "y": y}), "dist": (m.dist, {"x": x, "y": y}),
-        "squared_dist": (m.squared_dist, {"x": x, "y": y}), "transport": (m.transport, {"x": x, "y": y, "u": u}),
-        "project": (m.project, {"x": x, "v": u}), "gradient": (m.gradient, {"x": x, "g": u}),
-    }  # fmt: skip
+DOUBLE = {"dtype": torch.float64}
 
 
 def test_tensors_of_the_wrong_kind_or_shape_are_named(place):
-    for function, good in calls(place).values():
+    m, x = place.manifold, place.points(0)
+    given = {"x": x, "y": place.points(1)} | dict.fromkeys("uvg", place.tangents(x, 2))
+    for method in ("inner", "norm", "exp", "log", "dist", "squared_dist", "transport", "project", "gradient"):
+        function = getattr(m, method)
+        good = {name: given[name] for name in inspect.signature(function).parameters if name in given}
         function(**good)
         for name, value in good.items():
-            for bad in (None, "x", 3.0, [1.0], np.zeros(3), torch.ones_like(value).long()):
+            for bad in (None, [1.0], torch.ones_like(value).long()):
                 with pytest.raises(TypeError, match=f"^{name}: "):
                     function(**{**good, name: bad})
-            wide = torch.cat([value, value], -1)
-            shapes = [torch.zeros((), dtype=torch.float64), wide if place.manifold.point_ndim == 2 else None]
-            if name != "x":
-                shapes.append(torch.zeros(place.size + 1, place.size + 1, dtype=torch.float64))
+            shapes = [torch.zeros((), **DOUBLE)]
+            shapes += [torch.cat([value, value], -1)] if m.point_ndim == 2 else []
+            shapes += [torch.zeros(place.size + 1, place.size + 1, **DOUBLE)] if name != "x" else []
             for bad in shapes:
-                if bad is not None:
-                    with pytest.raises(ValueError, match=f"^{name}: "):
-                        function(**{**good, name: bad})
-        with pytest.raises(TypeError):
-            function()
+                with pytest.raises(ValueError, match=f"^{name}: "):
+                    function(**{**good, name: bad})
 
 
 def test_noise_and_sizes(place):
     m, x = place.manifold, place.points(0)
-    for bad in (None, "w", 1.0, torch.ones(m.noise_size(x)).long()):
-        with pytest.raises(TypeError, match="^w: "):
+    for bad in (None, torch.ones(m.noise_size(x)).long(), torch.zeros(m.noise_size(x) + 1), torch.zeros(())):
+        with pytest.raises((TypeError, ValueError), match="^w: "):
             m.tangent_gaussian(x, bad)
-    for bad in (torch.zeros(m.noise_size(x) + 1), torch.zeros(())):
-        with pytest.raises(ValueError, match="^w: "):
-            m.tangent_gaussian(x, bad)
-    with pytest.raises(TypeError, match="^x: "):
-        m.tangent_gaussian(None, torch.zeros(3))
-    for bad in (None, "3", 2.5, True, NAN):
+    for bad in (None, 2.5, 0):
         for function in (m.origin, lambda size: m.random_point(size, stream(0, "x"))):
-            with pytest.raises(TypeError, match="^size: "):
+            with pytest.raises((TypeError, ValueError), match="^size: "):
                 function(bad)
-    for bad in (0, -1):
-        for function in (m.origin, lambda size: m.random_point(size, stream(0, "x"))):
-            with pytest.raises(ValueError, match="^size: "):
-                function(bad)
-    for bad in (None, 0, "x"):
-        with pytest.raises(TypeError, match="^rng: "):
-            m.random_point(place.size, bad)
-    for bad in (3, "ab", ("a",), (2.0,)):
-        with pytest.raises(TypeError, match="^batch: "):
+    with pytest.raises(TypeError, match="^rng: "):
+        m.random_point(place.size, None)
+    for bad in (3, (2.0,), (-1,)):
+        with pytest.raises((TypeError, ValueError), match="^batch: "):
             m.random_point(place.size, stream(0, "x"), bad)
-    with pytest.raises(ValueError, match="^batch: "):
-        m.random_point(place.size, stream(0, "x"), (-1,))
 
 
-DOUBLE = {"dtype": torch.float64}
 NO_POINTS = [
-    (Sphere(), torch.tensor([1.0, 1e-3], **DOUBLE), "norm"),
-    (Sphere(), torch.zeros(3, **DOUBLE), "norm"),
-    (Sphere(), torch.tensor([NAN, 1.0], **DOUBLE), "NaN"),
-    (Sphere(), torch.tensor([INF, 1.0], **DOUBLE), "NaN or infinite"),
-    (Sphere(), torch.ones(4, 1, **DOUBLE), "shape"),
-    (Sphere(), torch.tensor(1.0, **DOUBLE), "shape"),
-    (Hyperboloid(), torch.tensor([1.0, 1e-3], **DOUBLE), "time coordinate"),
-    (Hyperboloid(), torch.tensor([-1.0, 0.0], **DOUBLE), "not positive"),
-    (Hyperboloid(), torch.tensor([0.0, 1.0], **DOUBLE), "not positive"),
-    (Hyperboloid(), torch.tensor([1.0], **DOUBLE), "shape"),
-    (SPD(), torch.tensor([[1.0, 0.1], [0.2, 1.0]], **DOUBLE), "asymmetry"),
-    (SPD(), torch.tensor([[1.0, 2.0], [2.0, 1.0]], **DOUBLE), "not positive definite"),
-    (SPD(), torch.tensor([[1.0, 1.0], [1.0, 1.0]], **DOUBLE), "not positive definite"),
-    (SPD(), -torch.eye(3, **DOUBLE), "not positive definite"),
-    (SPD(), torch.zeros(3, 3, **DOUBLE), "not positive definite"),
-    (SPD(), torch.ones(2, 3, **DOUBLE), "shape"),
-    (SPD(), torch.ones(3, **DOUBLE), "shape"),
-    (SPD(), torch.full((2, 2), NAN, **DOUBLE), "NaN"),
-    (Euclidean(), torch.tensor([NAN], **DOUBLE), "NaN"),
+    (Sphere(), [1.0, 1e-3], "norm"),
+    (Sphere(), [NAN, 1.0], "NaN"),
+    (Sphere(), [INF, 1.0], "NaN or infinite"),
+    (Sphere(), [[1.0]] * 4, "shape"),
+    (Sphere(), 1.0, "shape"),
+    (Hyperboloid(), [1.0, 1e-3], "time coordinate"),
+    (Hyperboloid(), [-1.0, 0.0], "not positive"),
+    (Hyperboloid(), [1.0], "shape"),
+    (SPD(), [[1.0, 0.1], [0.2, 1.0]], "asymmetry"),
+    (SPD(), [[1.0, 1.0], [1.0, 1.0]], "not positive definite"),
+    (SPD(), [[0.0, 0.0], [0.0, 0.0]], "not positive definite"),
+    (SPD(), [[1.0] * 3] * 2, "shape"),
+    (SPD(), [[NAN] * 2] * 2, "NaN"),
+    (Euclidean(), [NAN], "NaN"),
 ]
 
 
 @pytest.mark.parametrize(("m", "x", "reason"), NO_POINTS, ids=lambda v: str(v)[:20] if isinstance(v, str) else "")
 def test_points_off_the_manifold_are_refused_with_the_reason(m, x, reason):
-    ok, why = m.check_point(x)
+    ok, why = m.check_point(torch.tensor(x, **DOUBLE))
     assert not ok and reason in why
     with pytest.raises(ValueError, match="^start: .*" + reason):
-        m.require_point("start", x)
+        m.require_point("start", torch.tensor(x, **DOUBLE))
 
 
-def test_one_bad_point_of_a_batch_is_found(curved):
-    m, x = curved.manifold, curved.points(0)
-    assert m.require_point("x", x) is x
-    x[4] = -x[4] if not isinstance(m, Sphere) else 2 * x[4]
-    assert not m.check_point(x)[0]
-
-
-def test_vectors_off_the_tangent_space_are_refused(curved):
+def test_one_bad_point_or_vector_of_a_batch_is_found(curved):
     m, x = curved.manifold, curved.points(0)
     u = curved.tangents(x, 1)
-    assert m.require_tangent("u", x, u) is u
-    off = {Sphere: x, Hyperboloid: x}.get(type(m), torch.ones(curved.size, curved.size, **DOUBLE).triu())
+    assert m.require_point("x", x) is x and m.require_tangent("u", x, u) is u
+    off = torch.ones(curved.size, curved.size, **DOUBLE).triu() if isinstance(m, SPD) else x
     if curved.size > 1:
         with pytest.raises(ValueError, match="^u: "):
             m.require_tangent("u", x, u + 1e-3 * off)
-    for bad in (u * NAN, u[..., :0], torch.zeros(curved.size + 1, curved.size + 1, **DOUBLE)):
-        with pytest.raises(ValueError, match="^u: "):
+    for bad in (u * NAN, u[..., :0], torch.zeros(curved.size + 1, curved.size + 1, **DOUBLE), None):
+        with pytest.raises((TypeError, ValueError), match="^u: "):
             m.require_tangent("u", x, bad)
-    for bad in (None, 3, torch.ones(3).long()):
-        with pytest.raises(TypeError, match="^u: "):
-            m.require_tangent("u", x, bad)
-        with pytest.raises(TypeError, match="^x: "):
-            m.require_point("x", bad)
+    x[4] = -x[4] if not isinstance(m, Sphere) else 2 * x[4]
+    assert not m.check_point(x)[0]
 
 
 @pytest.mark.parametrize("size", [2, 3, 784])
@@ -150,86 +111,45 @@ def test_the_logarithm_at_the_antipode(size):
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_matrices_that_are_not_positive_definite_are_named(n):
-    m = SPD()
-    good = torch.eye(n, **DOUBLE)
+    m, good = SPD(), torch.eye(n, **DOUBLE)
     bads = [-good, torch.zeros(n, n, **DOUBLE)]
-    if n > 1:
-        bads += [good - 2 * torch.diag(good[k]) for k in range(n)] + [torch.ones(n, n, **DOUBLE)]
-    for bad in bads:
-        bad = torch.stack([good, bad])
-        for call in (
-            lambda x=bad: m.exp(x, good), lambda x=bad: m.log(x, good), lambda x=bad: m.dist(x, good),
-            lambda x=bad: m.transport(x, good, good), lambda x=bad: m.norm(x, good),
-            lambda x=bad: m.inner(x, good, good),
-            lambda x=bad: m.tangent_gaussian(x, torch.zeros(m.noise_size(x), **DOUBLE)),
-        ):  # fmt: skip
-            with pytest.raises(ValueError, match="^x: .*positive definite"):
-                call()
-        for call in (
-            lambda y=bad: m.log(good, y),
-            lambda y=bad: m.dist(good, y),
-            lambda y=bad: m.transport(good, y, good),
-        ):
-            with pytest.raises(ValueError, match="^y: .*positive definite"):
-                call()
+    bads += [good - 2 * torch.diag(good[k]) for k in range(n)] + [torch.ones(n, n, **DOUBLE)] if n > 1 else []
+    for bad in (torch.stack([good, bad]) for bad in bads):
+        calls = {
+            "x": [
+                lambda x: m.exp(x, good), lambda x: m.log(x, good), lambda x: m.dist(x, good),
+                lambda x: m.transport(x, good, good), lambda x: m.norm(x, good), lambda x: m.inner(x, good, good),
+                lambda x: m.tangent_gaussian(x, torch.zeros(m.noise_size(x), **DOUBLE)),
+            ],
+            "y": [lambda y: m.log(good, y), lambda y: m.dist(good, y), lambda y: m.transport(good, y, good)],
+        }  # fmt: skip
+        for name, functions in calls.items():
+            for function in functions:
+                with pytest.raises(ValueError, match=f"^{name}: .*positive definite"):
+                    function(bad)
 
 
 def test_means():
-    m, points, weights = Sphere(), Sphere().random_point(3, stream(0, "x"), (4,)), torch.ones(4, **DOUBLE)
-    means = {
-        "tangent": lambda **a: tangent_mean(
-            **{"manifold": m, "x": points[0], "points": points, "weights": weights, **a}
-        ),
-        "frechet": lambda **a: frechet_mean(
-            **{"manifold": m, "x": points[0], "points": points, "weights": weights, **a}
-        ),
-        "ambient": lambda **a: ambient_mean(**{"manifold": m, "points": points, "weights": weights, **a}),
-    }
+    points, weights = Sphere().random_point(3, stream(0, "x"), (4,)), torch.ones(4, **DOUBLE)
+    good = {"manifold": Sphere(), "x": points[0], "points": points, "weights": weights}
     bad = {
-        "manifold": (TypeError, [None, "sphere", Sphere]),
-        "points": (TypeError, [None, "x", 3.0, torch.ones(4, 3).long()]),
-        "weights": (TypeError, [None, "x", 1.0, torch.ones(4).long()]),
-    }
-    values = {
-        "points": [points[0], points[:0], points * NAN],
-        "weights": [
-            -weights,
-            0 * weights,
-            weights * NAN,
-            weights[:3],
-            weights[0],
-            torch.tensor([1.0, 1, 1, -1e-9], **DOUBLE),
-        ],
-    }
-    for kind, mean in means.items():
-        mean()
-        for table in (bad, {name: (ValueError, found) for name, found in values.items()}):
-            for name, (error, given) in table.items():
-                for value in given:
-                    with pytest.raises(error, match=f"^{name}: "):
-                        mean(**{name: value})
-        if kind != "ambient":
-            with pytest.raises(TypeError, match="^x: "):
-                mean(x=None)
-            with pytest.raises(ValueError, match="^points: "):
-                mean(x=torch.ones(4, **DOUBLE) / 2)
-    for value in (-1.0, NAN, INF):
-        with pytest.raises(ValueError, match="^tolerance: "):
-            means["frechet"](tolerance=value)
-    with pytest.raises(TypeError, match="^iterations: "):
-        means["frechet"](iterations=2.5)
-    with pytest.raises(ValueError, match="^iterations: "):
-        means["frechet"](iterations=-1)
+        "manifold": [None, "sphere", Sphere], "x": [None],
+        "points": [None, torch.ones(4, 3).long(), points[0], points[:0], points * NAN],
+        "weights": [None, torch.ones(4).long(), -weights, 0 * weights, weights * NAN, weights[:3], weights[0]],
+        "tolerance": [-1.0, NAN], "iterations": [2.5, -1],
+    }  # fmt: skip
+    for mean in (tangent_mean, frechet_mean, ambient_mean):
+        known = inspect.signature(mean).parameters
+        works = {name: value for name, value in good.items() if name in known}
+        mean(**works)
+        for name, values in bad.items():
+            for value in values if name in known else ():
+                with pytest.raises((TypeError, ValueError), match=f"^{name}: "):
+                    mean(**works | {name: value})
 
 
 def test_the_common_base_promises_and_does_not_pretend():
     m, x = Manifold(), torch.ones(3, **DOUBLE)
-    for call in (
-        lambda: m.exp(x, x),
-        lambda: m.log(x, x),
-        lambda: m.dist(x, x),
-        lambda: m.dimension(x),
-        lambda: m.origin(3),
-    ):
+    for call in (lambda: m.exp(x, x), lambda: m.log(x, x), lambda: m.dist(x, x), lambda: m.dimension(x)):
         with pytest.raises(NotImplementedError):
             call()

@@ -4,8 +4,6 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fedbook.geometry import SPD, Hyperboloid, Sphere, batches
 from fedbook.randomness import normal, stream
@@ -62,14 +60,6 @@ def test_transport_is_an_isometry_that_comes_back_and_keeps_the_velocity(place, 
     close(m.transport(x, x, u), u)
 
 
-def test_transport_differs_from_projection(curved):
-    """Else the transport of geoopt's sphere would do."""
-    m, x, y = curved.manifold, curved.points(0), curved.points(1)
-    u = curved.tangents(x, 2)
-    if m.dimension(x) > 1:
-        assert (m.norm(y, m.transport(x, y, u) - m.project(y, u)) > 1e-3).any()
-
-
 def test_projection_is_idempotent_and_orthogonal_in_the_ambient_metric(place, close):
     m, x = place.manifold, place.points(0)
     v = normal(tuple(x.shape), stream(1, "v"))
@@ -123,13 +113,6 @@ def test_congruence_is_an_isometry_of_spd(n, close):
         close(found, act(moved), 1e-8)
 
 
-def test_inversion_is_an_isometry_of_spd(close):
-    m, rng = SPD(), stream(0, "spd")
-    for n in (2, 4):
-        x, y = m.random_point(n, rng, (5,)), m.random_point(n, rng, (5,))
-        close(m.dist(torch.linalg.inv(x), torch.linalg.inv(y)), m.dist(x, y))
-
-
 @pytest.mark.parametrize(("m", "size"), [(Sphere(), 5), (Hyperboloid(), 5)])
 def test_rotations_and_boosts_are_isometries(m, size, close):
     rng = stream(0, "isometry")
@@ -177,11 +160,11 @@ def test_spd_attains_its_lowest_curvature_and_zero():
         assert float(3 * (2 * t**2 - side) / t**4) == pytest.approx(expected, abs=2e-3)
 
 
-def test_a_thousand_noisy_steps_stay_on_the_manifold(place):
+def test_many_noisy_steps_stay_on_the_manifold(place):
     """Random steps with a pull back to the start, and a tangent vector carried along."""
     m, start = place.manifold, place.points(0)
     x, u = start, place.tangents(start, 1, 1.0)
-    for step in range(1000):
+    for step in range(200):
         noise = m.tangent_gaussian(x, normal((6, m.noise_size(x)), stream(step, "walk")))
         y = m.exp(x, 0.1 * noise + 0.05 * m.log(x, start))
         x, u = y, m.transport(x, y, u)
@@ -252,27 +235,3 @@ def test_nearest_puts_a_moved_point_back(curved):
     assert not m.check_point(moved)[0] or curved.size == 1  # every 1 x 1 matrix is symmetric
     back = m.nearest(moved)
     assert m.check_point(back) == (True, None) and m.dist(x, back).max() < 2e-5
-
-
-@given(st.integers(0, 10**6), st.floats(1e-9, 3.0), st.sampled_from([2, 3, 20]))
-def test_exp_then_log_for_any_length_on_sphere_and_hyperboloid(seed, length, size):
-    for m in (Sphere(), Hyperboloid()):
-        rng = stream(seed, "hypothesis")
-        x = m.random_point(size, rng)
-        u = m.tangent_gaussian(x, normal((m.noise_size(x),), rng))
-        if float(m.norm(x, u)) == 0:
-            continue
-        u = u * (length / m.norm(x, u))
-        torch.testing.assert_close(m.log(x, m.exp(x, u)), u, rtol=1e-10, atol=1e-10)
-
-
-@given(st.integers(0, 10**6), st.floats(1e-9, 5.0), st.integers(1, 5), st.floats(0.0, 3.0))
-def test_exp_then_log_for_any_length_on_spd(seed, length, n, exponent):
-    m, rng = SPD(), stream(seed, "hypothesis")
-    basis, _ = torch.linalg.qr(normal((n, n), rng))
-    x = m.nearest((basis * torch.logspace(0, -exponent, n, dtype=torch.float64)) @ basis.mT)
-    u = m.tangent_gaussian(x, normal((m.noise_size(x),), rng))
-    u = u * (length / m.norm(x, u))
-    back = m.log(x, m.exp(x, u))
-    scale = math.exp(length)  # of the condition that Exp adds
-    assert float(m.norm(x, back - u)) < 1e-10 * max(1.0, scale / 20)

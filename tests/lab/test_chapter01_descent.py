@@ -21,6 +21,8 @@ def trained_once():
 
 
 OWNER = torch.arange(10).repeat_interleave(20)
+
+
 def exact(theta):
     return bank_objective(PROBLEM.embed(theta).flatten(0, 1), OWNER, 10)
 

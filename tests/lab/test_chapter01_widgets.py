@@ -11,6 +11,8 @@ from fedbook.randomness import normal, stream
 from tests.lab.checks import drawn, numbers
 
 NOISE = {"epsilon": 3.0, "size": 5000.0, "uploads": 50.0, "width": 8}
+
+
 def psd(width, seed=0):
     rows = normal((3 * width, width), stream(seed, "rows"))
     return 4 * rows.T @ rows / rows.square().sum()

@@ -1,6 +1,5 @@
 """The paper's tables: they carry the paper's own marks, and what is read off them is right."""
 
-
 import pytest
 
 from fedbook.lab import chapter02_paper as paper

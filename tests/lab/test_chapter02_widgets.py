@@ -1,6 +1,5 @@
 """Chapter 2's widgets: gradients against autograd, bytes against the ledger, every control at both ends."""
 
-
 import pytest
 import torch
 from torch.func import grad

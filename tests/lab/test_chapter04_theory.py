@@ -177,6 +177,7 @@ def test_simulated_losses_give_the_exact_epsilon():
 
 # --- convergence
 
+
 def test_both_sides_of_the_lemma_against_plain_code():
     lr, q, bound, sigma = 0.4, 0.3, 0.6, 1.5
     problem = descent.random_quadratics(4, 3, 2, 7)

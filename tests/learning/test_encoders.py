@@ -192,28 +192,6 @@ def test_a_fixup_block_by_hand():
     assert torch.allclose(block(x), (outer + past).clamp(min=0), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("name", "pattern", "branches", "power"),
-    [
-        ("fixup_resnet20_x2", [2, 1, 1, 2, 1, 1, 2, 1, 1], 9, -1 / 2),
-        ("fixup_resnet50", [1] * 16, 16, -1 / 4),
-    ],
-)
-def test_how_fixup_starts(name, pattern, branches, power):
-    module = encoder(name, (3, 8, 8), ENCODERS[name].features, "none").build()
-    blocks = [m for m in module.modules() if isinstance(m, resnets.FixupBlock)]
-    assert len(blocks) == len(pattern) == branches
-    for block in blocks:
-        *inner, last = block.branch
-        assert not last.weight.any() and not block.bias.any() and block.scale.item() == 1
-        for conv, factor in [(conv, branches**power) for conv in inner] + [(block.shortcut, 1.0)] * bool(
-            block.shortcut
-        ):
-            wanted = factor * math.sqrt(2 / conv.weight[0].numel())
-            assert abs(float(conv.weight.detach().std()) / wanted - 1) < 5 / math.sqrt(2 * conv.weight.numel())
-    assert not any("norm" in type(m).__name__.lower() for m in module.modules())
-
-
 # bad arguments ----------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 
 from fedbook.federation import FixedSize, Rounds, Rows, run, tree_map
 from fedbook.federation.local import epochs
-from fedbook.learning.fedbyol import METHODS, Config, FedBYOL
+from fedbook.learning.fedbyol import METHODS, Config
 from fedbook.learning.online import PREDICTOR, only_predictor, without_predictor
 from fedbook.papers.fedsc.problem import PretrainingSettings, pretraining_problem
 from fedbook.randomness import stream
@@ -169,18 +169,6 @@ def test_fedema_without_own_share_is_byol_with_local_targets():
     assert gap(trained("fedema", PLAIN).server["theta"], b.server["theta"]) > 1e-3
 
 
-def test_target_is_the_exponential_mean_in_closed_form():
-    m, steps = 0.9, 7
-    algorithm = FedBYOL(replace(PLAIN, target_decay=m), SMALL.encoder, SMALL.views)
-    first, online = torch.randn(3, 4, dtype=torch.float64), torch.randn(steps, 3, 4, dtype=torch.float64)
-    carry = {"theta": {"w": None}, "fixed": {"target": {"w": first.clone()}}}
-    for x in online:
-        carry["theta"]["w"] = x
-        algorithm.follow(carry)
-    closed = m**steps * first + (1 - m) * sum(m ** (steps - 1 - i) * x for i, x in enumerate(online))
-    assert gap(carry["fixed"]["target"]["w"], closed) < 1e-14
-
-
 # --- what a client makes of the model that it receives
 
 
@@ -210,9 +198,6 @@ def test_absent_clients_keep_their_state_untouched(method):
                 absent += 1
                 assert gap(now, past) == 0
     assert absent == 12
-
-
-# --- the loss
 
 
 # --- seeds, resumption, bytes, privacy, arguments

@@ -5,11 +5,10 @@ import copy
 import pytest
 import torch
 from torch import nn
-from torch.func import grad, vmap
+from torch.func import grad
 from torch.nn.functional import cosine_similarity
 
 from fedbook.learning.encoders import RUNNING, encoder
-from fedbook.learning.models import stack
 from fedbook.learning.online import LAYERS, online, only_predictor, with_predictor, without_predictor
 from fedbook.randomness import normal, stream
 
@@ -111,19 +110,6 @@ def test_objective_is_that_of_pytorch(loss, directions, projector):
             assert float(found[name].abs().max()) == 0
 
 
-@pytest.mark.parametrize("loss", ["byol", "simsiam"])
-@pytest.mark.parametrize("projector", ["batch_norm", "mlp"])
-def test_filling_rows_do_not_count(loss, projector):
-    net = network(loss, projector=projector)
-    theta, slow = started(net)
-    theta, x = theta | ({"target": slow} if slow else {}), views()
-    weight = torch.tensor([1, 0, 1, 1, 0, 1, 1], dtype=torch.float64)
-    x[weight == 0] = 50.0
-    value, seen = net.objective(theta, x, weight)
-    few, expected = net.objective(theta, x[weight > 0], torch.ones(5, dtype=torch.float64))
-    assert gap(value, few) < 1e-11 and all(gap(seen[n], expected[n]) < 1e-11 for n in expected)
-
-
 @pytest.mark.parametrize("projector", ["batch_norm", "mlp"])
 @pytest.mark.parametrize("mode", ["running", "batch"])
 def test_what_a_layer_makes_of_images(projector, mode):
@@ -146,18 +132,3 @@ def test_what_a_layer_makes_of_images(projector, mode):
         if mode == "running":  # a function of one image
             assert gap(net.represent(theta, x[[3]], layer)[0][0], a[3]) < 1e-12
     assert torch.equal(net.represent(theta, x)[0], net.represent(theta, x, "predictor")[0])
-
-
-def test_clients_side_by_side_are_a_loop():
-    net, weight = network("byol", "mean"), torch.ones(3, 7, dtype=torch.float64)
-    weight[1, 4:] = 0
-    each = [started(net, seed) for seed in range(3)]
-    theta, slow, x = stack([t for t, _ in each]), stack([s for _, s in each]), normal((3, 7, 2, *SHAPE), stream(0, "x"))
-
-    def one(theta, slow, x, weight):
-        return net.objective({**theta, "target": slow}, x, weight)
-
-    value, seen = vmap(one)(theta, slow, x, weight)
-    for k, (t, s) in enumerate(each):
-        alone, found = one(t, s, x[k], weight[k])
-        assert gap(value[k], alone) < 1e-12 and all(gap(seen[n][k], found[n]) < 1e-12 for n in found)

@@ -14,9 +14,8 @@ import torch
 from fedbook.federation import Everyone, Exchange, Federation, Poisson, Reply, Rounds
 from fedbook.federation.loop import no_setup
 from fedbook.partition import Partition
-from fedbook.privacy import clip, exact_epsilon, gaussian_epsilon, gaussian_mu, release_sum
+from fedbook.privacy import clip, exact_epsilon, gaussian_epsilon, release_sum
 from fedbook.privacy.audit import (
-    LowerBound,
     canary_scores,
     epsilon_lower_bound,
     gaussian_epsilon_lower_bound,
@@ -119,7 +118,12 @@ def pld_epsilon(noise_multiplier, rate, rounds, delta):
 
 @pytest.mark.parametrize(
     "noise_multiplier, rounds, delta, share, gaussian_share",
-    [(1.0, 1, 0.05, 0.5, 0.7), (1.0, 1, 0.01, 0.4, 0.7), (2.0, 4, 0.01, 0.4, 0.6), (1.0, 2, 1e-3, 0.3, 0.7)],
+    [
+        (1.0, 1, 0.05, 0.5, 0.7),
+        (1.0, 1, 0.01, 0.4, 0.7),
+        pytest.param(2.0, 4, 0.01, 0.4, 0.6, marks=pytest.mark.slow),
+        pytest.param(1.0, 2, 1e-3, 0.3, 0.7, marks=pytest.mark.slow),
+    ],
 )
 def test_full_participation_stays_below_the_exact_epsilon_and_not_far(
     noise_multiplier, rounds, delta, share, gaussian_share
@@ -132,7 +136,10 @@ def test_full_participation_stays_below_the_exact_epsilon_and_not_far(
         assert part * epsilon < bound(*seen, delta, 0.95).epsilon <= epsilon
 
 
-@pytest.mark.parametrize("rate, noise_multiplier, rounds, delta", [(0.5, 1.0, 3, 0.01), (0.25, 0.7, 2, 0.02)])
+@pytest.mark.parametrize(
+    "rate, noise_multiplier, rounds, delta",
+    [(0.25, 0.7, 2, 0.02), pytest.param(0.5, 1.0, 3, 0.01, marks=pytest.mark.slow)],
+)
 def test_poisson_sampling_stays_below_both_accounts_and_shows_something(rate, noise_multiplier, rounds, delta):
     seen = scores(1500, rounds, noise_multiplier, rate)
     sampled = pld_epsilon(noise_multiplier, rate, rounds, delta)
@@ -144,7 +151,7 @@ def test_poisson_sampling_stays_below_both_accounts_and_shows_something(rate, no
 
 def test_the_score_is_what_theory_says():
     """Without: N(0, T (sigma C / K)^2). With: shifted by T C / K. So the audit sees mu = sqrt(T) / sigma."""
-    runs, rounds, noise_multiplier = 2000, 4, 2.0
+    runs, rounds, noise_multiplier = 500, 4, 2.0
     without, with_canary = scores(runs, rounds, noise_multiplier)
     deviation = math.sqrt(rounds) * noise_multiplier * C / K
     for seen, mean in ((without, 0.0), (with_canary, rounds * C / K)):
@@ -152,11 +159,11 @@ def test_the_score_is_what_theory_says():
         assert abs(seen.std() / deviation - 1) < 4 / math.sqrt(2 * runs)
 
 
-BROKEN = [("quiet", {}), ("silent", {}), ("per tensor", {}), ("cohort divisor", {"others_push": -100.0})]
-BROKEN += [("by size", {"canary_rows": 30})]
+BROKEN = [("per tensor", {}), ("cohort divisor", {"others_push": -100.0})]
+LOUD = [("quiet", {}), ("silent", {}), ("by size", {"canary_rows": 30})]
 
 
-@pytest.mark.parametrize("broken, data", BROKEN)
+@pytest.mark.parametrize("broken, data", BROKEN + [pytest.param(*loud, marks=pytest.mark.slow) for loud in LOUD])
 def test_broken_mechanisms_are_caught_and_the_right_one_is_not(broken, data):
     """Measured for a true 1.57, plain and with the Gaussian shape: quiet 3.4, 7.4; silent 4.2, 15.9 (all the runs can
     show); per tensor 1.9, 3.0; cohort divisor 1.9, 2.7; by size 4.2, 15.2; right: 0.6, 0.7 on each of these data."""
@@ -196,20 +203,6 @@ def test_largest_epsilon_is_the_closed_form_and_what_separated_scores_give(runs,
         assert round(expected, 1) == 5.6
 
 
-@pytest.mark.parametrize(
-    "flip, swap, direction",
-    [(1, False, "with above"), (-1, False, "with below"), (1, True, "without above"), (-1, True, "without below")],
-)
-def test_all_four_directions(flip, swap, direction):
-    """A rare score that only one world has: the set around it is the only one that shows much."""
-    rng = stream(0, "rare")
-    common = torch.from_numpy(rng.random(2000))
-    rare = torch.where(torch.from_numpy(rng.random(2000)) < 0.2, 2.0, torch.from_numpy(rng.random(2000)))
-    worlds = (flip * rare, flip * common) if swap else (flip * common, flip * rare)
-    found = epsilon_lower_bound(*worlds, 1e-3)
-    assert found.direction == direction and found.epsilon > 3
-
-
 def test_the_result_is_what_its_own_counts_say():
     """From the threshold and the direction alone, by scipy's exact intervals, on the runs that did not choose them."""
     from scipy import stats
@@ -245,7 +238,7 @@ def test_randomised_response_is_covered():
     def draw(rng):
         return (rng.random(800) < 0.25).astype(float), (rng.random(800) < 0.75).astype(float)
 
-    wrong, mean = failures(lambda a, b: epsilon_lower_bound(a, b, 0.0, 0.6), math.log(3), draw, 200)
+    wrong, mean = failures(lambda a, b: epsilon_lower_bound(a, b, 0.0, 0.6), math.log(3), draw, 100)
     assert 0 < wrong < 0.4  # above 0: not a bound that never dares
     assert mean > 0.8 * math.log(3)
 
@@ -257,7 +250,7 @@ def test_choosing_the_threshold_costs_no_confidence():
         return rng.normal(size=200), rng.normal(size=200)
 
     for bound in (epsilon_lower_bound, gaussian_epsilon_lower_bound):
-        wrong, _ = failures(lambda a, b, f=bound: f(a, b, 1e-6, 0.5), 0.0, draw, 200)
+        wrong, _ = failures(lambda a, b, f=bound: f(a, b, 1e-6, 0.5), 0.0, draw, 100)
         assert wrong < 0.3  # allowed are 0.5; found are 0.05 and 0.14, with one half for both 0.49 and 0.93
 
 
@@ -277,32 +270,9 @@ def test_the_gaussian_bound_covers_mu():
         return rng.normal(size=600), rng.normal(size=500) + mu
 
     wrong, mean = failures(
-        lambda a, b: gaussian_epsilon_lower_bound(a, b, delta, 0.6), exact_epsilon(mu, delta), draw, 300
+        lambda a, b: gaussian_epsilon_lower_bound(a, b, delta, 0.6), exact_epsilon(mu, delta), draw, 100
     )
     assert 0 < wrong < 0.4 and mean > 0.75 * exact_epsilon(mu, delta)
-
-
-def test_the_gaussian_bound_is_not_for_secret_sampling():
-    """A canary present half the time: total variation at most 1/2, so (0, 0.6)-DP; the shape would say otherwise."""
-    rng = stream(3, "mixture")
-    without, with_canary = rng.normal(size=2000), rng.normal(size=2000) + 10 * (rng.random(2000) < 0.5)
-    worlds = torch.from_numpy(without), torch.from_numpy(with_canary)
-    assert epsilon_lower_bound(*worlds, 0.6).epsilon == 0
-    assert gaussian_epsilon_lower_bound(*worlds, 0.6).epsilon > 1
-
-
-def test_more_runs_show_more_of_a_gaussian():
-    delta, rng = 0.01, stream(4, "growth")
-    without, with_canary = torch.from_numpy(rng.normal(size=20_000)), torch.from_numpy(rng.normal(size=20_000) + 1)
-    truth = exact_epsilon(gaussian_mu(1.0), delta)
-    found = [epsilon_lower_bound(without[:n], with_canary[:n], delta).epsilon / truth for n in (200, 2000, 20_000)]
-    assert found[0] < 0.5 < found[2] <= 1 and found == sorted(found) and found[2] > 0.7
-
-
-def test_equal_scores_show_nothing():
-    found = epsilon_lower_bound(torch.ones(50), torch.ones(40), 1e-5)
-    assert found.epsilon == 0 and found.runs in ((25, 20), (20, 25))
-    assert gaussian_epsilon_lower_bound(torch.ones(50), torch.ones(40), 1e-5).epsilon == 0
 
 
 def test_neighbouring_floats_are_told_apart():
@@ -325,63 +295,3 @@ def test_canary_scores_run_every_seed_once_and_in_order():
     without, with_canary = canary_scores(world("without"), world("with"), 7, batch=3, first_seed=10)
     assert calls == {"without": [[10, 11, 12], [13, 14, 15], [16]], "with": [[17, 18, 19], [20, 21, 22], [23]]}
     assert without.tolist() == list(range(10, 17)) and with_canary.tolist() == list(range(17, 24))
-
-
-def test_a_result_does_not_depend_on_the_batch():
-    federation = Federation({"x": torch.zeros(2, 2 * PARTS).double(), "y": torch.zeros(2).double(),
-                             "push": U.repeat(2, 1)}, Partition.from_lists([[0], [1]]))  # fmt: skip
-
-    def run(seeds):
-        rounds = Rounds(Toy(1.0, 0.5), federation, 2, seeds=seeds)
-        for _ in rounds:
-            pass
-        return rounds.server["body"] @ U
-
-    one, many = (canary_scores(run, run, 5, batch=batch) for batch in (1, 4))
-    assert torch.allclose(one[0], many[0], rtol=1e-12) and torch.allclose(one[1], many[1], rtol=1e-12)
-    assert not torch.isclose(one[0], one[1]).any()
-
-
-NAN, INF = math.nan, math.inf
-GOOD = torch.linspace(0, 1, 10)
-BAD_SCORES = [None, "x", 3.0, [1.0, 2.0], torch.zeros(1), torch.zeros(0), torch.zeros(3, 3), torch.tensor(1.0),
-              torch.tensor([0.0, NAN]), torch.tensor([0.0, INF]), torch.arange(5)]  # fmt: skip
-BAD_SHARES = [None, "x", NAN, INF, 1.0, -0.1, 2, True, torch.zeros(3)]
-TABLE = {
-    function: (
-        {"without": GOOD, "with_canary": GOOD + 1, "delta": 1e-3, "confidence": 0.9},
-        {"without": BAD_SCORES, "with_canary": BAD_SCORES, "delta": BAD_SHARES, "confidence": [*BAD_SHARES, 0.0]},
-    )
-    for function in (epsilon_lower_bound, gaussian_epsilon_lower_bound)
-}
-TABLE[largest_epsilon] = (
-    {"runs": 10, "delta": 1e-3, "confidence": 0.9},
-    {"runs": [None, "x", 1, 0, -3, 2.0, NAN, True], "delta": BAD_SHARES, "confidence": [*BAD_SHARES, 0.0]},
-)
-TABLE[canary_scores] = (
-    {"run_without": lambda s: torch.zeros(len(s)), "run_with": lambda s: torch.zeros(len(s)), "runs": 4, "batch": 3,
-     "first_seed": 0},
-    {
-        "run_without": [None, "x", 3, *(lambda s, v=v: v for v in (None, "x", torch.zeros(9), torch.tensor(1.0)))],
-        "run_with": [None, [], lambda s: torch.zeros(len(s)).long(), lambda s: torch.full((len(s),), NAN)],
-        "runs": [None, "x", 1, 0, -3, 2.0, NAN, True], "batch": [None, "x", 0, -1, 1.5, True],
-        "first_seed": [None, "x", -1, 0.5, 2**63, True],
-    },
-)  # fmt: skip
-CASES = [
-    pytest.param(function, name, value, id=f"{function.__name__}-{name}-{i}")
-    for function, (_, bad) in TABLE.items()
-    for name, values in bad.items()
-    for i, value in enumerate(values)
-]
-
-
-@pytest.mark.parametrize("function", TABLE)
-def test_the_good_arguments_are_good(function):
-    assert isinstance(function(**TABLE[function][0]), LowerBound | float | tuple)
-
-
-@pytest.mark.parametrize("function, name, value", CASES)
-def test_bad_arguments_are_refused_by_name(function, name, value):
-    with pytest.raises((TypeError, ValueError), match=name):
-        function(**(TABLE[function][0] | {name: value}))

@@ -41,11 +41,6 @@ def divergence(order, z, rate, sign):
 
 
 @pytest.mark.parametrize(("rate", "z", "order", "value"), ONE_STEP)
-def test_reference_values_of_one_step(rate, z, order, value):
-    assert privacy.sampled_gaussian_rdp(order, z, rate) == pytest.approx(value, rel=1e-9)
-
-
-@pytest.mark.parametrize(("rate", "z", "order", "value"), ONE_STEP)
 def test_the_value_is_the_divergence_and_the_larger_of_the_two(rate, z, order, value):
     """D5: both directions by one-dimensional quadrature."""
     forward, backward = (divergence(order, z, rate, sign) for sign in (1, -1))
@@ -86,9 +81,10 @@ def test_own_curve_and_dp_accounting_agree_at_whole_orders():
 
 
 @pytest.mark.filterwarnings("ignore:Optimal order is the")
-def test_ten_thousand_settings_against_opacus():
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_thousands_of_settings_against_opacus(count):
     rng, orders = np.random.default_rng(1), [2, 3, 4, 6, 9, 14, 24, 48]
-    for _ in range(10_000):
+    for _ in range(count):
         rate, z = float(10 ** rng.uniform(-4, -1e-3)), float(10 ** rng.uniform(-0.5, 1.5))
         rounds, delta = int(10 ** rng.uniform(0, 4)), float(10 ** rng.uniform(-8, -1))
         ours = [privacy.sampled_gaussian_rdp(order, z, rate, rounds) for order in orders]
@@ -97,42 +93,6 @@ def test_ten_thousand_settings_against_opacus():
         epsilon, _ = privacy.rdp_to_epsilon(orders, ours, delta)
         opacus, _ = opacus_rdp.get_privacy_spent(orders=orders, rdp=theirs, delta=delta)
         assert epsilon == pytest.approx(max(0.0, opacus), rel=1e-3, abs=1e-9), (rate, z, rounds, delta)
-
-
-REFERENCE = [  # rate, multiplier, rounds, delta; improved and classic on whole orders; Opacus; upper end for pld
-    (0.05, 2.0, 200, 0.002, 1.08151, 1.491628, 1.08122, 0.9091),
-    (0.05, 2.0, 200, 0.001, 1.18053, 1.576351, 1.17909, 1.0088),
-    (0.01, 1.0, 1000, 1e-5, 2.10775, 2.538347, 2.10137, 1.8282),
-    (1.0, 5.0, 50, 1e-5, 7.08786, 7.837642, 7.07739, 6.5730),
-]
-
-
-@pytest.mark.parametrize(("rate", "z", "rounds", "delta", "improved", "classic", "opacus", "pld"), REFERENCE)
-def test_reference_values_of_runs(rate, z, rounds, delta, improved, classic, opacus, pld):
-    rdp = [privacy.sampled_gaussian_rdp(order, z, rate, rounds) for order in POISSON_ORDERS]
-    assert privacy.rdp_to_epsilon(POISSON_ORDERS, rdp, delta)[0] == pytest.approx(improved, rel=1e-5)
-    assert privacy.rdp_to_epsilon(POISSON_ORDERS, rdp, delta, "classic")[0] == pytest.approx(classic, rel=1e-6)
-    fine = [1 + x / 10 for x in range(1, 100)] + list(range(12, 64))
-    theirs = opacus_rdp.compute_rdp(q=rate, noise_multiplier=z, steps=rounds, orders=fine)
-    theirs, _ = opacus_rdp.get_privacy_spent(orders=fine, rdp=theirs, delta=delta)
-    assert theirs == pytest.approx(opacus, rel=1e-5) and theirs <= improved <= 1.005 * theirs
-    ours = privacy.sampled_epsilon(z, rate, rounds, delta, accountant="rdp")
-    if rate < 1:
-        assert ours == pytest.approx(improved, rel=1e-5)
-    else:  # the best real order, which no grid reaches
-        assert ours == privacy.gaussian_rdp_epsilon(math.sqrt(rounds) / z, delta)[0] <= opacus
-    assert privacy.sampled_epsilon(z, rate, rounds, delta) == pytest.approx(pld, rel=1e-3)
-    assert privacy.sampled_epsilon(z, rate, rounds, delta) < ours
-
-
-def test_fractional_orders_of_dp_accounting_are_too_large_so_they_are_not_used():
-    """T21b: at r = 0.5, z = 1.5, order 2.1 quadrature and Opacus agree; the used library is above them."""
-    truth = divergence(2.1, 1.5, 0.5, 1)
-    opacus = opacus_rdp.compute_rdp(q=0.5, noise_multiplier=1.5, steps=1, orders=[2.1])[0]
-    accountant = RdpAccountant([2.1])
-    accountant.compose(dp_accounting.PoissonSampledDpEvent(0.5, dp_accounting.GaussianDpEvent(1.5)))
-    assert truth == pytest.approx(0.139137, rel=1e-5) and opacus == pytest.approx(truth, rel=1e-6)
-    assert accountant.rdp[0] > 1.008 * truth
 
 
 def test_rounds_add_up_although_participation_stays_hidden():
@@ -168,15 +128,6 @@ def test_one_cohort_for_two_releases_costs_at_least_two_cohorts():
 # --- Lemma 4
 
 
-def test_lemma_4_reference_values():
-    for rate, z, order, value in [
-        (0.05, 1.0, 2, 0.0134998743992),
-        (0.05, 2.0, 8, 0.0153650707391),
-        (0.01, 1.0, 8, 0.00268416501269),
-    ]:
-        assert privacy.without_replacement_rdp(order, z, rate) == pytest.approx(value, rel=1e-9)
-
-
 def test_lemma_4_by_its_formula():
     """The printed formula term by term, in plain numbers where they do not overflow."""
     for rate, z, order in [(0.1, 1.3, 9), (0.9, 4.0, 20), (1.0, 2.0, 5), (0.02, 0.6, 4)]:
@@ -185,15 +136,6 @@ def test_lemma_4_by_its_formula():
         total += sum(rate**k * math.comb(order, k) * 2 * math.exp((k - 1) * rho[k]) for k in range(3, order + 1))
         found = privacy.without_replacement_rdp(order, z, rate)
         assert found == pytest.approx(math.log(total) / (order - 1), rel=1e-12)
-
-
-def test_lemma_4_switches_where_e_to_rho_is_2():
-    edge = 1 / math.sqrt(math.log(2))
-    for z in (edge * 0.999, edge * 1.001):
-        growth = math.exp(1 / z**2)
-        least = min(4 * (growth - 1), 2 * growth)
-        assert (least == 2 * growth) == (z < edge)
-        assert privacy.without_replacement_rdp(2, z, 0.3) == pytest.approx(math.log1p(0.09 * least), rel=1e-12)
 
 
 def test_lemma_4_has_a_floor_that_no_noise_gets_below():
@@ -208,15 +150,6 @@ def test_lemma_4_has_a_floor_that_no_noise_gets_below():
         floor = [200 * privacy.without_replacement_floor(order, 0.05) for order in orders]
         assert privacy.rdp_to_epsilon(orders, floor, 1 / clients, "classic") == (pytest.approx(classic, abs=5e-5), 8)
         assert privacy.rdp_to_epsilon(orders, floor, 1 / clients)[0] == pytest.approx(improved, abs=5e-5)
-
-
-def test_lemma_4_is_monotone_and_above_the_poisson_value():
-    rates, noise = (0.001, 0.01, 0.02, 0.05, 0.1, 0.3, 0.9), (0.5, 1.0, 1.5, 2.0, 4.0, 10.0)
-    for order in (2, 3, 5, 8, 16, 32, 64, 128):
-        table = np.array([[privacy.without_replacement_rdp(order, z, rate) for z in noise] for rate in rates])
-        poisson = np.array([[privacy.sampled_gaussian_rdp(order, z, rate) for z in noise] for rate in rates])
-        assert (np.diff(table, axis=0) > 0).all() and (np.diff(table, axis=1) < 0).all()
-        assert (table >= poisson).all()
 
 
 def test_dp_accounting_is_below_lemma_4_for_fixed_cohorts():
@@ -274,19 +207,6 @@ def test_the_shortcut_inside_and_outside_its_conditions():
                     inside += 1
                     largest = max(largest, privacy.without_replacement_rdp(order, float(z), float(rate)) / value)
     assert inside > 100 and 0.6 < largest < 1
-
-
-def test_the_conditions_of_the_shortcut_term_by_term():
-    for order, z, rate in [
-        (5.0, math.sqrt(5.25), 0.01),
-        (5.1, math.sqrt(5.25), 0.01),
-        (2.0, 0.83, 0.01),
-        (2.0, 0.84, 0.01),
-    ]:
-        limit = 1 + 2 / 3 * z**2 * math.log(1 / (rate * order * (1 + z**2)))
-        assert privacy.shortcut_rdp(order, z, rate)[1] == (z**2 >= 0.7 and order <= limit)
-    assert [privacy.shortcut_rdp(2.0, z, 0.01)[1] for z in (0.83, 0.84)] == [False, True]
-    assert privacy.shortcut_rdp(3.0, 1.0, 0.0) == (0.0, True)
 
 
 def test_theorem_2_on_the_instance_that_can_be_done_by_hand():
@@ -349,37 +269,3 @@ def test_what_the_shortcut_can_certify_at_best():
         assert found <= best <= found * 1.001
     assert privacy.smallest_paper_epsilon(0.001, 0.5, 10) == math.inf
     assert privacy.smallest_paper_epsilon(1e-5, 1e-6, 100) < 0.1
-
-
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (lambda: privacy.sampled_gaussian_rdp(1, 1.0, 0.1), "order"),
-        (lambda: privacy.sampled_gaussian_rdp(2.5, 1.0, 0.1), "order"),
-        (lambda: privacy.sampled_gaussian_rdp(None, 1.0, 0.1), "order"),
-        (lambda: privacy.sampled_gaussian_rdp(2, -1.0, 0.1), "noise_multiplier"),
-        (lambda: privacy.sampled_gaussian_rdp(2, math.nan, 0.1), "noise_multiplier"),
-        (lambda: privacy.sampled_gaussian_rdp(2, 1.0, 1.1), "rate"),
-        (lambda: privacy.sampled_gaussian_rdp(2, 1.0, "x"), "rate"),
-        (lambda: privacy.sampled_gaussian_rdp(2, 1.0, 0.1, -1), "count"),
-        (lambda: privacy.without_replacement_rdp(0, 1.0, 0.1), "order"),
-        (lambda: privacy.without_replacement_rdp(2, math.inf, 0.1), "noise_multiplier"),
-        (lambda: privacy.without_replacement_rdp(2, 1.0, -0.1), "rate"),
-        (lambda: privacy.without_replacement_floor(1, 0.1), "order"),
-        (lambda: privacy.without_replacement_floor(2, math.nan), "rate"),
-        (lambda: privacy.shortcut_rdp(1.0, 1.0, 0.1), "order"),
-        (lambda: privacy.shortcut_rdp(2.0, 0.0, 0.1), "noise_multiplier"),
-        (lambda: privacy.shortcut_rdp(2.0, 1.0, None), "rate"),
-        (lambda: privacy.paper_sigma(0.0, 0.1, 0.1, 1), "epsilon"),
-        (lambda: privacy.paper_sigma(2 * math.log(10), 0.1, 0.1, 1), "epsilon"),
-        (lambda: privacy.paper_sigma(1.0, 1.0, 0.1, 1), "delta"),
-        (lambda: privacy.paper_sigma(1.0, 0.1, 0.0, 1), "rate"),
-        (lambda: privacy.paper_sigma(1.0, 0.1, 0.1, 0), "rounds"),
-        (lambda: privacy.smallest_paper_epsilon(0.0, 0.1, 1), "delta"),
-        (lambda: privacy.smallest_paper_epsilon(0.1, 1.5, 1), "rate"),
-        (lambda: privacy.smallest_paper_epsilon(0.1, 0.1, 1.0), "rounds"),
-    ],
-)
-def test_bad_arguments_are_named(call, name):
-    with pytest.raises((TypeError, ValueError), match=f"^{name}: got"):
-        call()

@@ -29,8 +29,7 @@ from fedbook.learning.evaluation import (
     knn_predict,
     linear_probe,
 )
-from fedbook.learning.pretraining import PretrainingSettings
-from fedbook.learning.problems import load_images
+from fedbook.learning.problems import PretrainingSettings, load_images
 from fedbook.learning.views import Views
 from fedbook.papers.fedsc.spectral import bank_objective, correlation, norm_clip
 from fedbook.partition import Partition

@@ -13,8 +13,8 @@ from fedbook.learning.models import Parameters
 from fedbook.learning.problems import described
 from fedbook.learning.self_supervised import SelfSupervised
 from fedbook.papers.description import Paper, own_settings
+from fedbook.papers.hetero_ssfl import evaluation as judging
 from fedbook.papers.hetero_ssfl.algorithm import AlignmentPassOnly, Config, HeteroSSFL, Supervised, Untrained
-from fedbook.papers.hetero_ssfl.evaluation import evaluation, pixels
 from fedbook.papers.hetero_ssfl.problem import AlignedProblem, AlignedSettings, aligned_problem
 from fedbook.randomness import stream
 
@@ -47,7 +47,8 @@ def algorithm(method: str, problem: AlignedProblem, settings: Mapping[str, Any])
         nets = {word: fedbyol.online_network(config, net) for word, net in problem.encoders.items()}
         kind = {"random-encoder": Untrained, "alignment-pass-only": AlignmentPassOnly}.get(method, HeteroSSFL)
         shares, receives = method == "hetero-ssfl", method in ("local-ssl-plus-rad", "alignment-pass-only")
-        return kind(config, nets, views, problem.levels, method, shares, receives, problem.top)
+        images = problem.levels, problem.alignment
+        return kind(config, nets, problem.assigned, views, *images, method, shares, receives)
     if method == "fedavg-supervised":
         return Supervised(config, one, views, len(problem.classes))
     if method == "fedsimsiam":
@@ -91,7 +92,7 @@ def run_on(
     sizes = [net.encoder.size for net in nets.values()]
     if images.x.device.type == "cuda" and max(sizes) > LARGE:
         options.setdefault("how", "loop")  # one client fills the card, and all at once would not fit it
-    evaluate = pixels(images) if raw else evaluation(images, nets, config.layer, initial)
+    evaluate = judging.pixels(images) if raw else judging.evaluation(images, nets, config.layer, initial)
     return Rounds(running, federation, config.rounds, seeds=seeds, evaluate=evaluate, **options)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -110,8 +110,11 @@ class Config(fedbyol.Config):
 class HeteroSSFL(SelfSupervised):
     """Algorithm 1; ``shares`` False: everybody alone, and ``receives`` then says whether the alignment set is sent.
 
+    ``assigned``: each client's architecture, a word of ``nets``. ``levels`` [L, C, H, W] uint8: the alignment images as
+    they are sent; ``images``: the same in [0, 1], where and as precise as the clients' own.
     Server: ``uploads``, the last one of every client, by architecture: representations [S, K_g, L, d_g], or kernels
-    [S, K_g, L, L]. A client keeps ``theta``, encoder and predictor, and where it moves its ``target``.
+    [S, K_g, L, L]. A client keeps ``theta``, encoder and predictor, where it moves its ``target``, and with
+    ``exclude_self`` its ``weight`` in the average.
     Memory: S K models and targets, whoever takes part (100 ResNet-34 are 16 GiB in single precision); S L sum_k d_k
     numbers at the server for representations, S K L^2 for kernels; a training client holds the
     reference once more. The server reads all of that in a round (the average is over all clients); all other work
@@ -119,15 +122,18 @@ class HeteroSSFL(SelfSupervised):
     """
 
     def __init__(
-        self, config: Config, nets: Mapping[str, Online], views: Views, alignment: Tensor, name: str = "hetero-ssfl",
-        shares: bool = True, receives: bool = True, top: int = 255,
+        self, config: Config, nets: Mapping[str, Online], assigned: Sequence[str], views: Views, levels: Tensor,
+        images: Tensor, name: str = "hetero-ssfl", shares: bool = True, receives: bool = True,
     ):  # fmt: skip
         largest = max(nets.values(), key=lambda net: net.encoder.size)  # says how a cohort is vectorised
         super().__init__(config, largest.encoder, views, name)
         self.nets, self.shares, self.receives = dict(nets), shares, receives or shares
-        self.levels, self.top = alignment, top  # [L, C, H, W] uint8
-        if shares and len(alignment) < config.least:
-            raise arguments.wrong(ValueError, "alignment_samples", len(alignment), f"at least {config.least} images")
+        self.groups = {word: torch.tensor([k for k, w in enumerate(assigned) if w == word]) for word in assigned}
+        self.levels, self.alignment = levels, views.plain(images)
+        if shares and len(levels) < config.least:
+            raise arguments.wrong(ValueError, "alignment_samples", len(levels), f"at least {config.least} images")
+        if config.exclude_self and len(assigned) < 2:
+            raise arguments.wrong(ValueError, "exclude_self", True, "False where there is one client only")
 
     def configuration(self) -> dict[str, Any]:
         """Also the form of every architecture, and which images the alignment set holds."""
@@ -143,16 +149,13 @@ class HeteroSSFL(SelfSupervised):
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """Every client's own network from its own draws; no uploads yet."""
-        self.sampler = self.config.sampler(federation.num_clients)
-        self.groups = {word: group.ids for word, group in federation.groups.items()}
-        self.slots = {seed: slot for slot, seed in enumerate(turn.seeds)}
-        if self.config.exclude_self and federation.num_clients < 2:
-            raise arguments.wrong(ValueError, "exclude_self", True, "False where there is one client only")
-        self.w = self._weights(federation).expand(len(turn.seeds), -1)  # [S, K]
-        if self.config.exclude_self and float(self.w.max()) >= 1:
+        self.config.sampler(federation.num_clients)  # more than there are is refused here
+        ids = {word: group.ids.tolist() for word, group in federation.groups.items()}
+        if ids != {word: own.tolist() for word, own in self.groups.items()}:
+            raise arguments.wrong(ValueError, "assigned", ids, "each client's architecture as the federation has it")
+        w = self.averaging(federation.sizes.expand(len(turn.seeds), -1))
+        if self.config.exclude_self and float(w.max()) >= 1:
             raise arguments.wrong(ValueError, "weights", self.config.weights, "less than 1 each with exclude_self")
-        like = next(iter(next(iter(federation.groups.values())).samples.values()))
-        self.alignment = self.views.plain(self.levels.to(like) / self.top)
         clients, server = {}, {}
         for word, group in federation.groups.items():
             like = next(x for x in group.samples.values() if x.dtype.is_floating_point)
@@ -161,6 +164,8 @@ class HeteroSSFL(SelfSupervised):
             clients[word] = {"theta": theta}
             if self.nets[word].moving:
                 clients[word]["target"] = tree_map(lambda p: p.clone(), without_predictor(theta))
+            if self.config.exclude_self:
+                clients[word]["weight"] = w[:, group.ids].to(like.device)
             server[word] = like.new_zeros(len(turn.seeds), len(group.ids), len(self.levels), self._columns(word))
         self.declare(turn)
         return ({"uploads": server} if self.shares else {}), clients
@@ -190,20 +195,19 @@ class HeteroSSFL(SelfSupervised):
 
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
         """One pass of the server's loop."""
-        cohort = turn.cohort(self.sampler)  # "Select a subset of clients N_t"
+        cohort = turn.cohort(self.config.sampler(turn.num_clients))  # "Select a subset of clients N_t"
         if not self.shares:
             yield Exchange(cohort, work=self.train)
             return server
-        down = {"reference": self.reference(server)}  # Kbar(t - 1), over all N clients
+        down = {"reference": self.reference(server, self.averaging(turn.sizes))}  # Kbar(t - 1), over all N clients
         up = yield Exchange(cohort, down=down, work=self.train, chain=self.chain)
         return self.merge(server, up)
 
-    def reference(self, server: Mapping[str, Tree]) -> Tensor | Any:
+    def reference(self, server: Mapping[str, Tree], weights: Tensor) -> Tensor | Any:
         """Kbar [S, L, L] as its upper triangle, or where that is cheaper its factor C [S, L, sum d_k]."""
-        made = []
-        for slot in range(len(self.w)):
-            uploads = [a[slot] for a in server["uploads"].values()]  # [K_g, L, columns] each
-            each, w = [a for group in uploads for a in group], self._in_groups(self.w[slot])
+        made, order = [], torch.cat(list(self.groups.values()))
+        for slot, w in enumerate(weights[:, order]):
+            each = [a for word in self.groups for a in server["uploads"][word][slot]]  # [L, columns] each
             if self.up_kernels:
                 made.append(sum(v * self._counted(k) for v, k in zip(w.tolist(), each, strict=True)))
             elif self.down_kernels:
@@ -250,25 +254,20 @@ class HeteroSSFL(SelfSupervised):
     def _columns(self, word: str) -> int:
         return len(self.levels) if self.up_kernels else self._width(word)
 
-    def _in_groups(self, by_client: Tensor) -> Tensor:
-        """[K] values in the order in which uploads lie: group after group."""
-        return torch.cat([by_client[ids] for ids in self.groups.values()])
-
-    def _weights(self, federation: Federation) -> Tensor:
-        """w [P, K], P as many as there are splits."""
-        count, rule = federation.num_clients, self.config.weights
+    def averaging(self, sizes: Tensor) -> Tensor:
+        """w [S, K] of clients that hold ``sizes`` [S, K] samples. Raises: ValueError."""
+        rule, w = self.config.weights, sizes.double()
         if rule == "uniform":
-            return torch.full((1, count), 1 / count, dtype=torch.float64)
-        if rule == "samples":
-            w = federation.sizes.double()
-        elif rule == "resources":
-            w = torch.empty(1, count, dtype=torch.float64)
+            return torch.full_like(w, 1 / w.shape[1])
+        if rule == "resources":
             for word, ids in self.groups.items():
-                w[0, ids] = float(self.nets[word].encoder.size)
-        else:
-            w = torch.tensor([self.config.given_weights()], dtype=torch.float64)
-            if w.shape[1] != count:
-                raise arguments.wrong(ValueError, "weights", self.config.weights, f"one for each of {count} clients")
+                w[:, ids] = float(self.nets[word].encoder.size)
+        elif rule != "samples":
+            given = self.config.given_weights()
+            if len(given) != w.shape[1]:
+                allowed = f"one for each of {w.shape[1]} clients"
+                raise arguments.wrong(ValueError, "weights", self.config.weights, allowed)
+            w[:] = torch.tensor(given, dtype=torch.float64)
         return w / w.sum(1, keepdim=True)
 
     # --- a client
@@ -291,7 +290,7 @@ class HeteroSSFL(SelfSupervised):
         after = partial(follow, decay=self.config.target_decay) if net.moving else None
         carry, loss = self.descend(local, theta, fixed, after=after)
         _small_enough(*(p for _, p in leaves(carry["theta"])))
-        state = {"theta": carry["theta"]} | ({"target": carry["fixed"]["target"]} if net.moving else {})
+        state = {**local.state, "theta": carry["theta"]} | ({"target": carry["fixed"]["target"]} if net.moving else {})
         if not self.shares:
             return Reply(state=state, trace={"loss": loss})
         a = self.represent_all(local, carry["theta"])
@@ -329,8 +328,7 @@ class HeteroSSFL(SelfSupervised):
     def _own_part(self, local: Local) -> Tensor:
         """w_k K_k [R, L, L] as it is in the average: a client knows its weight and what it sent."""
         a = self.represent_all(local, local.state["theta"])
-        slots = torch.tensor([self.slots[s] for s in local.seeds])
-        w = self.w[slots, local.clients].to(a)[:, None, None]
+        w = local.state["weight"].to(a)[:, None, None]
         if self.up_kernels:
             return w * self._counted(self._sent(a))
         return w * mean_gram([a], [1.0], self.config.normalise)

@@ -16,8 +16,7 @@ from fedbook.federation.population import Federation
 from fedbook.learning.augmentation import AUGMENTATIONS
 from fedbook.learning.encoders import ENCODERS, Encoder, encoder
 from fedbook.learning.evaluation import CHUNK, few_rows
-from fedbook.learning.pretraining import PretrainingSettings
-from fedbook.learning.problems import evaluations, load_images
+from fedbook.learning.problems import PretrainingSettings, evaluations, load_images
 from fedbook.learning.views import Views
 from fedbook.papers.hetero_ssfl.alignment_set import alignment_images, split_alignment
 from fedbook.partition import Partition

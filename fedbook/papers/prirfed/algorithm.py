@@ -211,8 +211,7 @@ class PriRFed:
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """x^(0), one a seed; agents keep nothing."""
-        self.sampler = Everyone() if self.method.pooled else self.config.sampler(federation.num_clients)
-        self.sizes = federation.sizes.expand(len(turn.seeds), -1)  # [S, N], public
+        self.sampler(federation.num_clients)  # more than there are is refused here
         self.loss.require_records(federation.groups["all"].samples)
         turn.assume_public("every agent's number of records")
         if self.method.private:
@@ -223,6 +222,10 @@ class PriRFed:
         x = self.first.to(federation.device)
         return {"x": x} | ({} if self.config.option == "last" else {"report": x}), {}
 
+    def sampler(self, num_agents: int) -> Sampler:
+        """Who takes part; the only one where everything is pooled."""
+        return Everyone() if self.method.pooled else self.config.sampler(num_agents)
+
     def setup(self, server: dict[str, Tree], turn: Turn) -> Round:
         """Nothing crosses before the first round."""
         return no_setup(server)
@@ -230,16 +233,16 @@ class PriRFed:
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
         """Algorithm 1, one pass of its loop."""
         x = server["x"]
-        cohort = turn.cohort(self.sampler)  # line 2: S_t
+        cohort = turn.cohort(self.sampler(turn.num_clients))  # line 2: S_t
         down = {"x": x}
-        for release, whose in self.releases(cohort):  # before anything leaves: a spent budget ends the run here
+        for release, whose in self.releases(cohort, turn.sizes):  # first: a spent budget ends the run here
             turn.release(release, whose)
         if self.method.corrected:  # RFedSVRG: grad f(x) of all agents
             everyone = turn.cohort(Everyone())
             up = yield Exchange(everyone, down=down, work=self.send_gradient, name="gradients")
-            down["gradient"] = weighted_mean(up["gradient"], self.weights(everyone))
+            down["gradient"] = weighted_mean(up["gradient"], _weights(everyone, turn.sizes))
         up = yield Exchange(cohort, down=down, work=self.solve)  # lines 3-4
-        weights = cohort.present.double() if self.method.corrected else self.weights(cohort)
+        weights = cohort.present.double() if self.method.corrected else _weights(cohort, turn.sizes)
         server = server | {"x": self.aggregate(x, up["x"], weights)}  # line 5
         if self.config.option == "last":
             return server
@@ -250,10 +253,6 @@ class PriRFed:
         """Option 2 without keeping all points: the new one with probability 1/(t+1) is uniform over all so far."""
         taken = torch.tensor([rng.random() * (turn.t + 1) < 1 for rng in turn.streams("option 2")], device=new.device)
         return torch.where(per_row(taken, new), new, old)
-
-    def weights(self, cohort: Cohort) -> Tensor:
-        """N_i, 0 where a place of the cohort is empty: [S, m]."""
-        return torch.gather(self.sizes, 1, cohort.ids) * cohort.present.double()
 
     def aggregate(self, x: Tensor, points: Tensor, weights: Tensor) -> Tensor:
         """The agents' points [S, m, *point] as one point for each seed. Source: equations (3.1), (3.2)."""
@@ -373,12 +372,12 @@ class PriRFed:
                 self._calls[records] = sigma, local_call.rsgd_parts(sigma, *call)
         return self._calls[records]
 
-    def releases(self, cohort: Cohort) -> list[tuple[Release, Cohort]]:
-        """One round's releases, as the accountant must see them: one of each size and part."""
+    def releases(self, cohort: Cohort, sizes: Tensor) -> list[tuple[Release, Cohort]]:
+        """One round's releases, as the accountant must see them: one of each size (of ``sizes`` [S, N]) and part."""
         if not self.method.private:
             return []
         found = []
-        sizes = torch.gather(self.sizes, 1, cohort.ids)
+        sizes = torch.gather(sizes, 1, cohort.ids)
         for size in sizes[cohort.present].unique().tolist():
             whose = Cohort(cohort.ids, cohort.present & (sizes == size))
             for part in self.parts(size):
@@ -477,6 +476,11 @@ class _Records:
     def _take(self, rows: Tensor) -> Records:
         rows = rows.to(self.device)
         return {name: z[rows] for name, z in self.data.samples.items()}
+
+
+def _weights(cohort: Cohort, sizes: Tensor) -> Tensor:
+    """N_i out of ``sizes`` [S, N], 0 where a place of the cohort is empty: [S, m]."""
+    return torch.gather(sizes, 1, cohort.ids) * cohort.present.double()
 
 
 def _some(local: Local, rows: slice) -> Local:

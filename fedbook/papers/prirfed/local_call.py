@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from fedbook import arguments
 from fedbook.privacy.accountant import Draws, inverse_square, total_epsilon
 from fedbook.privacy.gaussian import calibrate, gaussian_delta
 
@@ -96,6 +97,7 @@ def one_step_delta(sigma: float, records: int, clip_norm: float, epsilon: float,
 
 def rsgd_parts(sigma: float, records: int, batch: int, clip_norm: float, steps: int) -> tuple[Part, ...]:
     """DP-RSGD: K means of ``batch`` clipped gradients, each of sensitivity 2 tau / b. Source: PriRFed, Algorithm 2."""
+    arguments.integer("batch", batch, 1, records)
     return (_part(sigma * batch / (2 * clip_norm), batch, records, steps),)
 
 

@@ -1,6 +1,5 @@
 """C-VFL against plain loops, its reductions, what crosses, and repetition."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -181,61 +180,6 @@ def test_one_step_without_compression_is_sgd_on_the_joint_model(parts):
     assert gap(models(split), (joint[0], joint[1:])) < 1e-12
 
 
-class Garbage:
-    """A codec that delivers nonsense for one party and what it got for the others."""
-
-    def __init__(self, where):
-        self.where = where
-
-    def encode(self, message, rngs):
-        from fedbook.wire import Encoded
-
-        return [Encoded(torch.zeros(1, dtype=torch.uint8)) for _ in rngs]
-
-    def decode(self, buffers, like):
-        spoiled = next(iter(like.values())).clone()
-        spoiled[self.where] = 7.0
-        return {next(iter(like)): spoiled}
-
-
-@pytest.mark.parametrize("settings", [{}, {"fusion": "sum"}])
-@pytest.mark.parametrize("victim", [0, 2])
-def test_what_a_party_sent_does_not_matter_to_itself(monkeypatch, victim, settings):
-    from fedbook.federation.exchange import Chain
-
-    problem = toy(**settings)
-    right = run(start(problem, CONFIG, rounds=1))
-    monkeypatch.setattr(CVFL, "_chain", lambda self, t: {"h": Chain(codec=Garbage(victim))})
-    wrong = run(start(problem, CONFIG, rounds=1))
-    (server, parties), (other_server, others) = models(right), models(wrong)
-    same = [
-        all(torch.equal(a[k], b[k]) for k in a)
-        for a, b in zip([server, *parties], [other_server, *others], strict=True)
-    ]
-    assert same == [m == victim + 1 for m in range(5)]
-
-
-@pytest.mark.parametrize("config", ["none", *LOSSY])
-def test_a_separable_loss_sees_neither_compression_nor_staleness(config):
-    problem, config = toy(fusion="logits", embedding=CLASSES), LOSSY.get(config, CONFIG)
-    config = replace(config, bits=16) if config.compressor in ("topk", "randomk") else config
-    weights = normal((CLASSES, CLASSES), stream(1, "weights"))
-    rounds = start(problem, config, rounds=4)
-    rounds.algorithm.loss = lambda z, y: (weights[y] * z).sum(-1).mean()  # a sum of one term a party
-    plain = PlainLoop(problem, *models(rounds), config)
-    run(rounds)
-    for t in range(4):
-        ids = batch_ids(0, t, N, config.batch_size)
-        for m in range(4):
-
-            def alone(leaf, m=m, ids=ids):
-                h = functional_call(plain.nets[m], leaf, (plain.x[m][ids],))
-                return (weights[problem.y[ids]] * h).sum(-1).mean()
-
-            plain.parties[m] = plain.steps(plain.parties[m], alone)  # fmt: skip
-    assert gap(models(rounds), (plain.theta0, plain.parties)) < 1e-13
-
-
 @pytest.mark.parametrize("parts", ["equal", "unequal"])
 def test_algorithm_2_is_algorithm_1_with_one_step_only_without_compression(parts):
     problem, one = toy(parts), replace(CONFIG, local_steps=1)
@@ -363,24 +307,6 @@ def test_repetitions_and_order_in_every_method(method, monkeypatch):
         assert gap(models(both), models(run(start(problem, config, method, rounds=3, seeds=[3, 5])))) == 0.0
 
 
-def test_the_dither_has_its_own_seeds():
-    problem, config = toy(), LOSSY["scalar"]
-    a, again, other = (run(start(problem, config, rounds=3, noise_seeds=[seed])) for seed in (0, 0, 1))
-    assert gap(models(a), models(again)) == 0.0
-    assert gap(models(a), models(other)) > 1e-6
-    sent = {}
-    for seed in (0, 1):
-        rounds = start(problem, config, rounds=1, noise_seeds=[seed])
-        rounds.observe = lambda exchange, up, seed=seed: sent.setdefault(seed, []).append((exchange, up))
-        run(rounds)
-    (first, other), labels = (sent[seed] for seed in (0, 1)), problem.y[batch_ids(0, 0, N, 8)]
-    matrix = [views.down["theta0"]["0.weight"].value for (_, _), (views, _) in (first, other)]
-    assert not torch.equal(*matrix)  # the server's dither too
-    exact = run(start(problem, replace(config, compressor="none"), rounds=1, noise_seeds=[1]))
-    same = run(start(problem, replace(config, compressor="none"), rounds=1, noise_seeds=[0]))
-    assert gap(models(exact), models(same)) == 0.0 and len(labels) == 8  # the batches are the same
-
-
 @pytest.mark.parametrize("method", list(METHODS))
 def test_a_run_resumes_bit_for_bit(method, tmp_path):
     problem, config = fitting(method)
@@ -390,18 +316,6 @@ def test_a_run_resumes_bit_for_bit(method, tmp_path):
     later = run(start(problem, config, method, rounds=5, path=tmp_path / "c.pt", resume=True, **judge))
     assert later.history == whole.history
     assert gap(models(later), models(whole)) == 0.0
-
-
-def test_an_epoch_is_every_sample_once_and_its_last_batch_may_be_short():
-    seen = [batch_ids(0, t, N, 8) for t in range(8)]
-    assert [len(ids) for ids in seen] == [8, 8, 8, 6] * 2
-    assert sorted(torch.cat(seen[:4]).tolist()) == list(range(N))
-    assert not torch.equal(torch.cat(seen[:4]), torch.cat(seen[4:]))
-    assert len(batch_ids(0, 0, N, 0)) == N
-    free = torch.stack([batch_ids(0, t, N, 8, "iid") for t in range(400)])
-    share = (free.sort(1).values.diff(dim=1) == 0).any(1).double().mean()
-    none = math.prod((N - i) / N for i in range(8))
-    assert abs(share - (1 - none)) < 4 * math.sqrt(none * (1 - none) / 400)  # draws with replacement
 
 
 def test_methods_that_do_not_fit_the_problem_say_what_does():

@@ -1,6 +1,5 @@
 """C-VFL's outcomes at small scale, its stored tables, and its command line."""
 
-
 import pytest
 import torch
 
@@ -18,6 +17,7 @@ def digits(**changes):
     return run(plan(PAPER, "c-vfl", "digits", "standard", settings, (0, 1, 2), "cpu").rounds())
 
 
+@pytest.mark.slow
 def test_a_few_bits_are_nearly_enough_on_digits():
     """Specification, check 21: accuracy kept at three bits, bytes to 93 % at two bits, top-k behind the quantisers."""
     runs = {
@@ -36,6 +36,7 @@ def test_a_few_bits_are_nearly_enough_on_digits():
     assert max(cost["scalar 2"], cost["hex 2"]) < 0.15 * cost["none 32"]
 
 
+@pytest.mark.slow
 def test_every_method_learns_digits():
     for method in METHODS:
         settings = {"rounds": 60, "compressor": "scalar", "bits": 3, "train_samples": 600}
@@ -85,6 +86,7 @@ def test_the_stored_grid_is_whole(steps):
     assert all(v is not None for v in megabytes_to(table, base, 0.9))
 
 
+@pytest.mark.slow
 def test_a_stored_cell_comes_out_again():
     table = stored("05_mnist_q10")
     cell = next(c for c in table["cells"] if c["varied"] == {"compressor": "hex", "bits": 2})

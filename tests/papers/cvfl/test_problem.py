@@ -26,21 +26,6 @@ def test_four_parties_hold_the_quadrants_of_each_image():
     assert torch.equal(problem.y, images.train_y)
 
 
-@pytest.mark.parametrize(("parties", "shapes"), [(1, [(1, 8, 8)]), (2, [(1, 8, 4)]), (3, [(1, 8, 3), (1, 8, 2)])])
-def test_other_numbers_of_parties_hold_strips(parties, shapes):
-    problem = vertical_problem("digits", VerticalSettings(parties=parties))
-    assert [tuple(part.shape[2:]) for part in problem.parts.values()] == shapes
-    assert [list(numbers) for numbers in problem.members.values()] == (
-        [list(range(parties))] if parties < 3 else [[0, 1], [2]]
-    )
-    federation = problem.federation()
-    assert federation.num_clients == parties
-    everything = torch.cat([p for part in problem.parts.values() for p in part], -1)
-    assert torch.equal(
-        everything[:, 0], vertical_problem("digits", VerticalSettings(parties=1)).parts["parties"][0][:, 0]
-    )
-
-
 def test_every_party_has_the_same_sample_in_the_same_row():
     problem = vertical_problem("digits", VerticalSettings(parties=3))
     for labels in (True, False):

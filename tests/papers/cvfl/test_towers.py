@@ -1,7 +1,5 @@
 """Towers and fusions: against formulas and PyTorch's own layers, stacks against loops, one block among the others."""
 
-import copy
-
 import pytest
 import torch
 from torch import nn
@@ -70,18 +68,6 @@ def test_a_stack_of_parties_is_the_loop_over_modules(name, activation):
         assert alone.keys() == together.keys()
         assert worst(alone, {key: g[r] for key, g in together.items()}) < 1e-10
         assert all(float(g.abs().max()) > 1e-6 for g in alone.values())
-
-
-@pytest.mark.parametrize("name", TOWERS)
-def test_towers_have_no_state_and_mix_no_rows(name):
-    net = tower(name, SHAPES[name], 4)
-    theta, x = net.init(stream(3, "init"), DOUBLE), drawn(5, *SHAPES[name])
-    before, own = copy.deepcopy(theta), copy.deepcopy(dict(net.module.named_parameters()))
-    whole = net.apply(theta, x)
-    assert torch.equal(net.apply(theta, x), whole)  # what was sent is what is recomputed
-    assert torch.allclose(net.apply(theta, x[1:3]), whole[1:3], rtol=0, atol=1e-12)
-    assert not list(net.module.buffers()) and not any(isinstance(m, nn.Dropout) for m in net.module.modules())
-    assert worst(before, theta) == 0 and worst(own, dict(net.module.named_parameters())) == 0
 
 
 def test_the_dense_towers_by_hand():

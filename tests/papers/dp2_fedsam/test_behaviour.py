@@ -39,21 +39,25 @@ def plain():
     return {m: finished(m) for m in ("fedavg", "fedrep", "frozen-body")}
 
 
+@pytest.mark.slow
 def test_personal_heads_beat_one_private_model_by_far():
     ours, one = (finished(m, epsilon=2.0, clip_norm=0.5) for m in ("dp2-fedsam", "dp-fedavg"))
     assert float((accuracy(ours) - accuracy(one)).mean()) >= 0.15
 
 
+@pytest.mark.slow
 def test_sharing_only_the_body_shortens_the_updates(plain):
     length = {m: sum(sum(r.trace["update_norm"]) for r in plain[m].history) for m in ("fedavg", "fedrep")}
     assert length["fedrep"] < 0.5 * length["fedavg"]
 
 
+@pytest.mark.slow
 def test_a_frozen_random_body_is_far_above_chance_and_below_a_trained_one(plain):
     frozen, trained = accuracy(plain["frozen-body"]), accuracy(plain["fedrep"])
     assert float(frozen.mean()) > 0.7 and float((trained - frozen).mean()) > 0.03
 
 
+@pytest.mark.slow
 def test_sam_bodies_lose_less_to_noise():
     data = problem_of("digits", planned("p-fedsam").settings(), SEEDS, "cpu")
     rises = []
@@ -72,6 +76,7 @@ def test_the_stored_gain_of_sam_depends_on_the_clip_norm():
     assert helps.low > 0 > hurts.high
 
 
+@pytest.mark.slow
 def test_a_stored_cell_comes_out_again():
     cells = at_settings(stored("04_radius"), ("clip_norm", "sam_radius"), "dp2-fedsam", {})
     again = finished("dp2-fedsam", (0, 1), epsilon=2.0, clip_norm=0.5, sam_radius=0.2)

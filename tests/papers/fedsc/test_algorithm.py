@@ -314,18 +314,6 @@ def test_resume_is_bit_for_bit(problem, tmp_path):
     assert torch.equal(resumed.server["table"], straight.server["table"])
 
 
-@pytest.mark.parametrize("batch_size", [10, 0])
-def test_fresh_views_do_not_depend_on_who_trains_beside(batch_size):
-    images = pretraining_problem("digits", replace(TINY, bank=0, train_samples=60), (0, 1), dtype=torch.float64)
-    changes = {"rounds": 2, "batch_size": batch_size, "cohort": 3}
-    both = start(images, **changes)
-    assert far(start(images, how="loop", **changes).server["theta"], both.server["theta"]) < 1e-10
-    for slot, seed in enumerate((0, 1)):
-        federation = Federation({"x": images.x}, images.partitions[slot])
-        alone = start(images, seeds=(seed,), federation=federation, **changes)
-        assert far(one(alone), one(both, slot)) < 1e-10
-
-
 # --- all methods, metrics, refusals
 
 

@@ -1,6 +1,5 @@
 """FedSC's outcomes at small scale (check 21), its stored tables, and its command line."""
 
-
 import pytest
 import torch
 
@@ -22,17 +21,20 @@ def outcomes():
     return {method: ends(method) for method in ("fedsc", "fedavg-sc", "centralized-sc")}
 
 
+@pytest.mark.slow
 def test_the_order_of_the_objective_holds_for_every_seed(outcomes):
     fedsc, fedavg, central = (outcomes[m] for m in ("fedsc", "fedavg-sc", "centralized-sc"))
     assert bool((central["loss"] < fedsc["loss"]).all()) and bool((fedsc["loss"] < fedavg["loss"]).all())
     assert bool((fedsc["gap"] > fedavg["gap"]).all())  # FedAvg penalises clients that differ
 
 
+@pytest.mark.slow
 def test_the_order_of_the_votes_holds_on_average(outcomes):
     fedsc, fedavg, central = (outcomes[m]["knn"].mean() for m in ("fedsc", "fedavg-sc", "centralized-sc"))
     assert central > fedsc > fedavg
 
 
+@pytest.mark.slow
 def test_clients_that_do_not_differ_gain_nothing():
     """i.i.d. clients: FedAvg+SC is as good as FedSC, and comes near to training in one place."""
     fedsc, fedavg = (ends(method, partition="iid") for method in ("fedsc", "fedavg-sc"))
@@ -55,6 +57,7 @@ def test_the_stored_tables_are_whole():
                        for run in cell["runs"])  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_stored_cell_comes_out_again():
     table = stored("01_digits")
     cell = next(c for c in table["cells"] if c["method"] == "fedsc")

@@ -180,9 +180,6 @@ def test_rounds_are_a_plain_loop_over_clients(method, config, how):
         assert gap(ours.server["dictionary"][0, k, : len(entries)], entries) < 1e-10
 
 
-# --- FedX
-
-
 # --- FedCA
 
 

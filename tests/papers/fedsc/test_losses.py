@@ -117,6 +117,3 @@ def test_rows_that_fill_up_a_batch_do_not_count(loss, garbage):
         assert not slope[real == 0].any()
     none = torch.zeros(6)
     assert float(loss(x, y, none)) == 0 and not grad(loss)(x, y, none).any()
-
-
-# ---------------------------------------------------------------------------------------------------- bad arguments

@@ -3,12 +3,9 @@
 import math
 
 import dp_accounting
-import numpy as np
 import pytest
 import torch
 from dp_accounting.pld import PLDAccountant
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fedbook.papers.fedsc.matrix_privacy import READINGS, matrix_epsilon, matrix_sensitivity, matrix_sigma
 from fedbook.papers.fedsc.spectral import correlation, norm_clip
@@ -94,38 +91,6 @@ def test_table_6_by_three_formulas(row):
     assert matrix_epsilon(*given, accountant="paper-printed") == pytest.approx(printed, rel=1e-12)
 
 
-@given(
-    sigma=st.floats(1e-3, 1.0),
-    mu=st.floats(0.1, 10),
-    size=st.integers(1, 10_000),
-    uploads=st.integers(1, 300),
-    delta=st.floats(-8, -1).map(lambda x: 10**x),
-    adjacency=st.sampled_from(ADJACENCIES),
-)
-def test_epsilon_at_the_best_order_and_monotone(sigma, mu, size, uploads, delta, adjacency):
-    given = {"sigma": sigma, "mu": mu, "size": size, "uploads": uploads, "delta": delta, "adjacency": adjacency}
-    width = mu / size * (1 if adjacency == "zero_out" else math.sqrt(2))
-    rho, log_inverse = uploads * (width / sigma) ** 2, math.log(1 / delta)
-    classic = matrix_epsilon(**given, accountant="rdp-classic")
-    best = 1 + math.sqrt(2 * log_inverse / rho)
-    assert classic == pytest.approx(rho / 2 * best + log_inverse / (best - 1), rel=1e-10)
-    orders = 1 + (best - 1) * np.geomspace(0.1, 10, 401)  # its middle is the best order
-    assert classic == pytest.approx(np.min(rho / 2 * orders + log_inverse / (orders - 1)), rel=1e-10)
-    assert classic == pytest.approx(rho / 2 + math.sqrt(2 * rho * log_inverse), rel=1e-12)
-    exact, improved = matrix_epsilon(**given), matrix_epsilon(**given, accountant="rdp")
-    assert exact <= improved * (1 + 1e-12) <= classic * (1 + 2e-12)
-    zero_out = matrix_epsilon(**{**given, "adjacency": "zero_out"}, accountant="rdp-classic")
-    assert matrix_epsilon(**given, accountant="paper") == zero_out <= classic
-    worse = {"sigma": sigma / 2, "mu": 2 * mu, "uploads": 2 * uploads, "delta": delta / 10}
-    for accountant in READINGS:
-        here = matrix_epsilon(**given, accountant=accountant)
-        for name, value in worse.items():
-            assert matrix_epsilon(**{**given, name: value}, accountant=accountant) >= here
-        larger = matrix_epsilon(**{**given, "size": 2 * size}, accountant=accountant)
-        assert larger == here if accountant == "paper-printed" else larger <= here
-    assert matrix_epsilon(**{**given, "uploads": 4 * uploads, "sigma": 2 * sigma}) == pytest.approx(exact, rel=1e-9)
-
-
 def test_exact_figure_agrees_with_dp_accounting():
     for name in ("SVHN 6", "CIFAR10 8", "CIFAR100 3"):
         delta, sigma, mu, uploads, size, *_ = ROWS[name]
@@ -147,9 +112,3 @@ def test_sigma_is_the_inverse_and_never_too_small(accountant, adjacency, epsilon
         log_inverse = math.log(1 / delta)
         root = math.sqrt(2 * log_inverse + 2 * epsilon) - math.sqrt(2 * log_inverse)
         assert matrix_sigma(epsilon, *given) == pytest.approx(mu / size * math.sqrt(uploads) / root, rel=1e-9)
-
-
-# ------------------------------------------------------------------------------------------------------------- noise
-
-
-# ---------------------------------------------------------------------------------------------------- bad arguments

@@ -30,7 +30,7 @@ SMALL = problem()
 
 def algorithm(config, data=SMALL, kind=HeteroSSFL, **options):
     nets = {word: fedbyol.online_network(config, net) for word, net in data.encoders.items()}
-    return kind(config, nets, data.views, data.levels, top=data.top, **options)
+    return kind(config, nets, data.assigned, data.views, data.levels, data.alignment, **options)
 
 
 def rounds_of(config, data=SMALL, seeds=(0,), total=None, shares=True, federation=None, kind=HeteroSSFL, **options):

@@ -37,7 +37,7 @@ SMALL = problem()
 
 def algorithm(config, data=SMALL, **options):
     nets = {word: fedbyol.online_network(config, net) for word, net in data.encoders.items()}
-    return HeteroSSFL(config, nets, data.views, data.levels, top=data.top, **options)
+    return HeteroSSFL(config, nets, data.assigned, data.views, data.levels, data.alignment, **options)
 
 
 def rounds_of(config, data=SMALL, seeds=(0,), total=None, shares=True, extended=False, **options):

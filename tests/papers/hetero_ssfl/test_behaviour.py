@@ -69,20 +69,6 @@ def test_mu_0_is_local_training_bit_for_bit(bank, changes):
     assert gap(trained(replace(config, mu=0.7), data).clients, b.clients) > 1e-4
 
 
-@pytest.mark.parametrize(("mu", "together"), [(0.0, False), (0.7, True)])
-def test_without_the_term_a_client_knows_nothing_of_the_others(mu, together):
-    """Client 2's images are replaced: at mu = 0 nobody else changes by a bit, with the term everybody does."""
-    config, changed = replace(PLAIN, mu=mu, rounds=1 + together), SMALL.federation()
-    rows = SMALL.partitions[0].table[2, : int(SMALL.partitions[0].sizes[2])]
-    for group in changed.groups.values():
-        group.samples["bank"] = group.samples["bank"].clone()
-        group.samples["bank"][rows] = group.samples["bank"][rows].flip(-1)
-    a, b = trained(config), trained(config, federation=changed)
-    for k in range(5):
-        same = gap(client(a.clients, SMALL, k), client(b.clients, SMALL, k)) == 0
-        assert same == (k != 2 and not together), k
-
-
 # --- order, chunks, seeds, resumption, replay
 
 
@@ -113,7 +99,7 @@ def test_the_server_is_a_function_of_the_uploads(send):
     config, tape = replace(PLAIN, cohort=3, send=send), []
     recorded = trained(config, observe=lambda exchange, uploads: tape.append((exchange, uploads)))
     again, turns = algorithm(config), []
-    server, _ = again.start(SMALL.federation(), Turn(-1, (0,), 5, (0,), recorded.privacy, None))
+    server, _ = again.start(SMALL.federation(), Turn(-1, (0,), 5, (0,), recorded.privacy))
 
     def deliver(exchange):
         ours, (theirs, uploads) = exchange, tape[len(turns)]
@@ -125,7 +111,7 @@ def test_the_server_is_a_function_of_the_uploads(send):
         return uploads
 
     for t in range(-1, config.rounds):
-        turn = Turn(t, (0,), 5, (0,), recorded.privacy, None)
+        turn = Turn(t, (0,), 5, (0,), recorded.privacy, sizes=SMALL.federation().sizes)
         server = drive(again.setup(server, turn) if t < 0 else again.round(server, turn), deliver)
     assert turns == ["alignment", "train", "train"] and gap(server, recorded.server) == 0
 
@@ -137,7 +123,7 @@ def test_who_does_not_train_stays_as_it_was(changes):
         rounds._set_up()
         before, table = (tree_map(torch.clone, x) for x in (rounds.clients, rounds.server["uploads"]))
         rounds.step()
-        there = rounds.algorithm.sampler.draw(5, stream(0, "cohort", t)).tolist()
+        there = rounds.algorithm.config.sampler(5).draw(5, stream(0, "cohort", t)).tolist()
         old = {w: {"a": a} for w, a in table.items()}
         for k in range(5):
             parts = [gap(client(rounds.clients, SMALL, k, part), client(before, SMALL, k, part))
@@ -168,7 +154,7 @@ def test_what_is_sent_changes_the_bytes_and_nothing_else(length, cheaper):
     for send, (up, down) in {"kernels": (True, True), "representations": (False, False), "cheaper": cheaper}.items():
         found = trained(replace(config, send=send), single)
         for t, record in enumerate(found.history):
-            there = found.algorithm.sampler.draw(5, stream(0, "cohort", t)).tolist()
+            there = found.algorithm.config.sampler(5).draw(5, stream(0, "cohort", t)).tolist()
             each = [triangle if up else 4 * length * widths[k] for k in there]
             assert record.bytes_up == [sum(each)]
             assert record.bytes_down == [3 * (triangle if down else 4 * length * sum(widths))]
@@ -234,31 +220,11 @@ def test_the_mean_kernel_by_hand(weights, exclude_self, normalise, send):
         assert float((found - mean).abs().max()) < 1e-11 * float(mean.abs().max())
 
 
-@pytest.mark.parametrize("exclude_self", [False, True])
-@pytest.mark.parametrize("normalise", [False, True])
-def test_rbf_kernels_by_hand(normalise, exclude_self):
-    config = replace(PLAIN, kernel="rbf", bandwidth=0.8, normalise=normalise, exclude_self=exclude_self, local_epochs=0)
-    rounds = rounds_of(config, kind=Watched, total=1)
-    kernels = []
-    for k in range(5):
-        a = shown(rounds, SMALL, k)
-        distance = torch.cdist(a, a)
-        s = 0.8 * distance[torch.triu_indices(20, 20, 1).unbind()].median()
-        kernels.append(counted((-(distance**2) / (2 * s**2)).exp(), normalise))
-    run(rounds)
-    for k in range(5):
-        mean = sum(kernels[j] / 5 for j in range(5) if not (exclude_self and j == k))
-        assert float((rounds.algorithm.kept[k] - mean).abs().max()) < 1e-7
-
-
 def louder(rounds, factor, word="mlp"):
     """The first client's predictor made to speak louder: its representations, and nothing else about them."""
     for name in ("predictor.second.weight", "predictor.second.bias"):
         rounds.clients[word]["theta"][name][:, 0] *= factor
     return rounds
-
-
-# --- the alignment images of a step
 
 
 # --- edges

@@ -1,7 +1,6 @@
 """CKA against explicit centring matrices, brute-force U-statistics, autograd, and the identities D1 to D11."""
 
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -190,21 +189,6 @@ def test_constant_representations_have_no_alignment_and_no_gradient(dtype, unbia
         zero = torch.zeros_like(rows).requires_grad_()
         value = linear_cka(zero, b, centre=False)
         assert value.item() == 0 and torch.autograd.grad(value, zero)[0].abs().max() == 0
-
-
-def test_large_and_small_numbers_and_nan():
-    a, b = gaussian(20, 4, dtype=torch.float32), gaussian(20, 3, seed=1, dtype=torch.float32)
-    for scale in (1e-20, 1e-12, 1e12, 1e20):
-        for unbiased in (False, True):
-            close(linear_cka(scale * a, b, unbiased=unbiased), linear_cka(a, b, unbiased=unbiased), rtol=0, atol=1e-5)
-        close(cka_gradient(scale * a, gram(b)) * scale, cka_gradient(a, gram(b)), rtol=0, atol=1e-6)
-    for bad in (math.nan, math.inf):
-        broken = a.clone()
-        broken[3, 1] = bad
-        constant = torch.ones(20, 3)
-        for x, y in ((broken, b), (b, broken), (broken, constant), (constant, broken)):
-            assert linear_cka(x, y).isnan() and linear_cka(x, y, unbiased=True).isnan()
-            assert gram_cka(gram(x), gram(y)).isnan()
 
 
 # --- gradients

@@ -24,7 +24,7 @@ SETTINGS = AlignedSettings(
 
 def rounds_of(config, data, seeds=(0,), shares=True):
     nets = {word: online_network(config, net) for word, net in data.encoders.items()}
-    method = HeteroSSFL(config, nets, data.views, data.levels, shares=shares, top=data.top)
+    method = HeteroSSFL(config, nets, data.assigned, data.views, data.levels, data.alignment, shares=shares)
     return Rounds(method, data.federation(), config.rounds, seeds=seeds)
 
 
@@ -45,6 +45,7 @@ def agreement(each):
     return sum(pairs) / len(pairs)
 
 
+@pytest.mark.slow
 def test_the_term_alone_brings_clients_together_and_none_collapses():
     """mu so large that the self-supervised loss hardly counts: every round brings all nearer to the mean kernel."""
     data = aligned_problem("digits", replace(SETTINGS, partition="iid"), dtype=torch.float64)
@@ -62,6 +63,7 @@ def test_the_term_alone_brings_clients_together_and_none_collapses():
     assert all(float(a.std(0).mean()) > 0.1 for a in shown(rounds, data))
 
 
+@pytest.mark.slow
 def test_alignment_rises_and_the_printed_sign_lowers_it():
     """Digits, two classes a client, two seeds, small networks: what the term does to pairwise CKA, not to accuracy."""
     seeds, found = (0, 1), {}
@@ -92,6 +94,7 @@ def test_the_stored_tables_are_whole():
         assert len({(c["method"], str(c["varied"])) for c in cells}) == len(cells)
 
 
+@pytest.mark.slow
 def test_a_stored_cell_comes_out_again():
     table = stored("02_mixture")
     again = rerun(table, "hetero-ssfl", architectures="mlp")

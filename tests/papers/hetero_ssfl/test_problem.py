@@ -45,12 +45,9 @@ def test_bad_settings_are_named(field, bad):
     ("changes", "words"),
     [
         ({"alignment_source": "digits"}, "^alignment_source: got 'digits'; allowed is holdout"),
-        ({"alignment_source": "mnist"}, "source: got 'mnist', whose images are 1 x 28 x 28; .*1 x 8 x 8"),
+        ({"alignment_source": "mnist"}, "source: .*mnist.*28.*allowed.*8, 8"),
         ({"alignment_samples": 260}, r"^alignment_samples: got 260; allowed is .*\[2, 259\]"),
-        (
-            {"alignment_source": "photographs", "alignment_samples": 10**8},
-            "got 100000000; allowed is at most the",
-        ),
+        ({"alignment_source": "photographs", "alignment_samples": 10**8}, "got 100000000"),
         ({"architectures": "cnn_s", "projector": "none"}, "^width: got 9; allowed is 48"),
         ({"train_samples": 5000}, "^train_samples: got 5000"),
         ({"partition": "iid", "clients": 1000}, "clients: got 1000"),

@@ -8,7 +8,7 @@ import torch
 
 from fedbook.federation import Federation, Rounds, run
 from fedbook.geometry import SPD, Hyperboloid, frechet_mean, stepped, tangent_mean, within_range
-from fedbook.papers.prirfed import METHODS, Config, PriRFed, rsgd, rsvrg
+from fedbook.papers.prirfed import METHODS, Config, PriRFed
 from fedbook.papers.prirfed.losses import Eigenvector, SquaredDistance
 from fedbook.partition import Partition
 from fedbook.privacy.gaussian import exact_epsilon
@@ -145,28 +145,6 @@ def test_one_step_of_everybody_is_one_noisy_central_step(word):
     assert torch.allclose(found, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("solver", ["rsgd", "rsvrg"])
-def test_one_agent_is_the_local_solver(solver):
-    """N = s = 1: T rounds of K steps are T K steps of Algorithm 2 (epochs of Algorithm 3) with the same noise."""
-    loss, samples = records_of("hyperboloid", (7,))
-    manifold, x = loss.manifold, start_of(loss, samples, (0,))
-    m = 3 if solver == "rsvrg" else 1
-    drawn = torch.cat([normal((2 * m, 2), stream(0, "noise", t, 0)) for t in range(4)])
-    noise = lambda step, y: 0.1 * manifold.tangent_gaussian(y, drawn[None, step])  # noqa: E731
-    everything = {"y": samples["y"][None]}, torch.full((1, 7), 1 / 7, dtype=torch.float64)
-    if solver == "rsgd":
-        points = rsgd(loss, x, lambda k: everything, 8, 0.1, 1.0, noise)
-    else:
-        picks = np.concatenate([stream(0, "records", t, 0).integers(7, size=(2, 3)) for t in range(4)])
-        pick = lambda k: {"y": samples["y"][torch.from_numpy(picks[k])][None]}  # noqa: E731
-        points = rsvrg(loss, x, everything, pick, 8, 3, 0.1, 1.0, 1.0, noise)
-    *_, last = points
-    found = result_of("hyperboloid", (7,), f"dp-{solver}", total=4, local_steps=2, sigma=0.1)
-    assert torch.allclose(found, last, rtol=0, atol=1e-11)
-    pooled = result_of("hyperboloid", (3, 4), f"central-dp-{solver}", total=4, local_steps=2, sigma=0.1)
-    assert torch.allclose(pooled, last, rtol=0, atol=1e-11)  # the central method is this run on the pooled records
-
-
 def test_rfedsvrg_and_rfedprox_against_their_definitions():
     loss, samples = records_of("hyperboloid", SIZES)
     manifold, x = loss.manifold, start_of(loss, samples, (0,))[0]
@@ -190,38 +168,7 @@ def test_rfedsvrg_and_rfedprox_against_their_definitions():
     assert torch.allclose(found, sized, rtol=0, atol=1e-12)
 
 
-# --- the steps of Algorithm 3
-
-
 # --- Option 2, aggregation, sum scale
-
-
-def test_option_2_draws_from_the_points_that_the_proofs_average():
-    """ "random": x_0..x_{K-1}, and the run is that of Option 1; "paper": it goes on from x_0..x_K."""
-    last = rounds_of("sphere", (8,), "rfedavg", total=1, local_steps=2, seeds=tuple(range(60)))
-    run(last)
-    drawn = rounds_of("sphere", (8,), "rfedavg", total=1, local_steps=2, seeds=tuple(range(60)), option="random")
-    run(drawn)
-    assert torch.equal(drawn.server["x"], last.server["x"])
-    loss, samples = records_of("sphere", (8,))
-    x = start_of(loss, samples, range(60))
-    everything = (
-        {k: z.expand(60, *z.shape) for k, z in samples.items()},
-        torch.full((60, 8), 1 / 8, dtype=torch.float64),
-    )
-    one, two = rsgd(loss, x, lambda k: everything, 2, 0.1, INF, lambda k, y: torch.zeros_like(y))
-
-    def which(points):
-        gaps = torch.stack([(points - p).norm(dim=1) for p in (x, one, two)])
-        assert float(gaps.min(0).values.max()) < 1e-12
-        return torch.bincount(gaps.argmin(0), minlength=3).tolist()
-
-    counts = which(drawn.server["report"])
-    assert counts[2] == 0 and 18 <= counts[0] <= 42
-    printed = rounds_of("sphere", (8,), "rfedavg", total=1, local_steps=2, seeds=tuple(range(60)), option="paper")
-    run(printed)
-    counts = which(printed.server["x"])
-    assert min(counts) >= 9 and torch.equal(printed.server["report"], printed.server["x"])
 
 
 def test_what_option_2_reports_is_uniform_over_the_rounds():
@@ -320,7 +267,7 @@ def test_the_ledger_counts_what_each_agent_took_part_in():
     run(rounds)
     algorithm = rounds.algorithm
     times = torch.bincount(
-        torch.cat([algorithm.sampler.draw(4, stream(0, "cohort", t)) for t in range(12)]), minlength=4
+        torch.cat([algorithm.sampler(4).draw(4, stream(0, "cohort", t)) for t in range(12)]), minlength=4
     )
     mu = math.sqrt(3) * (2 / 6) / algorithm.sigma(6)
     report = rounds.privacy[0].report(1e-5)
@@ -345,9 +292,6 @@ def test_a_budget_ends_the_run():
     run(rounds)
     assert rounds.stopped and 0 < len(rounds.history) < 50
     assert rounds.privacy[0].report(1e-5)["epsilon"] <= 0.6
-
-
-# --- statistics
 
 
 # --- bad arguments

@@ -37,6 +37,7 @@ def tail(rounds, first):
 
 
 @pytest.mark.parametrize("changes", [{}, {"agents": 16, "samples": 4000}, {"samples": 2000, "epsilon_call": 0.5}])
+@pytest.mark.slow
 def test_the_noise_floor_is_where_the_formula_says(changes):
     """Full participation, one step, no clipping: the tail of f(x) - f(x*) within 10 % (20 seeds, 100 rounds)."""
     settings = {"epsilon_call": 1.0, "lr": 0.5, "rounds": 130, "evaluate_every": 1} | changes
@@ -111,6 +112,7 @@ def test_bad_problems():
         ("03_figure3", "dp-rsgd", {"agents": 20, "sigma_rule": "calibrated"}),
     ],
 )
+@pytest.mark.slow
 def test_a_stored_cell_comes_out_again(name, method, varied):
     table = stored(name)
     cell = next(c for c in table["cells"] if c["method"] == method and c["varied"] == varied)

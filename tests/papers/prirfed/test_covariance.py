@@ -1,6 +1,5 @@
 """Region covariances against numpy.cov on features made by scipy's filters."""
 
-
 import numpy as np
 import pytest
 import torch

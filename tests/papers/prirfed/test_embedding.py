@@ -87,8 +87,6 @@ def test_the_stored_embedding_is_good():
     assert float(distance.median()) == pytest.approx(12, abs=1e-6) and float(distance[tree.root]) < 0.1
 
 
-
-
 def test_the_features_solve_the_eigenproblem():
     tree = wordnet_mammals()
     f = laplacian_features(tree).numpy()

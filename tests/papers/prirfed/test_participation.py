@@ -173,6 +173,3 @@ def test_drawing_agents_does_not_amplify_gaussian_calls(rate, found, claimed):
     amplified = math.log(1 + rate * (math.exp(0.15) - 1))
     assert true == pytest.approx(hockey_stick(amplified), rel=1e-5) and true > 100 * said
     assert hockey_stick(0.15) == pytest.approx(rate * 1e-4, rel=1e-4)  # (epsilon, rate delta) does hold
-
-
-# --- arguments

@@ -15,7 +15,6 @@ from fedbook.papers.prirfed.structured import (
     kernel_weights,
     mammal_words,
     predict,
-    synthetic_tree,
     word_weights,
 )
 
@@ -25,11 +24,6 @@ H = Hyperboloid()
 @pytest.fixture(scope="module")
 def mammals():
     return mammal_words()
-
-
-@pytest.fixture(scope="module")
-def tree():
-    return synthetic_tree(0)
 
 
 def random_features(seed=0, shape=(4, 20, 3)):
@@ -139,20 +133,3 @@ def test_deal_gives_every_word_once(mammals):
     assert torch.equal(records, deal(mammals, "dog", seed=3)) and not torch.equal(records, deal(mammals, "dog", seed=4))
     assert deal(mammals, "dog", agents=10).shape == (10, 117)  # 9 are left over
     assert deal(mammals, "dog", agents=1).shape == (1, 1179)
-
-
-def test_the_synthetic_tree(tree):
-    names = tree.taxonomy.names
-    assert len(names) == 1093 and tree.taxonomy.root == 0 and len(tree.taxonomy.edges) == 1092
-    assert torch.bincount(tree.taxonomy.depth).tolist() == [3**k for k in range(7)]
-    assert all(names[child].rpartition(".")[0] == names[parent] for child, parent in tree.taxonomy.edges.tolist())
-    assert torch.allclose(torch.acosh(tree.points[:, 0]), 0.65 * tree.taxonomy.depth.double(), atol=1e-7)
-    angle = torch.atan2(tree.points[:, 2], tree.points[:, 1]) % (2 * math.pi)
-    for level in range(1, 7):  # the k-th node of a level within 15 % of the middle of the k-th sector
-        width = 2 * math.pi / 3**level
-        off = angle[tree.taxonomy.depth == level] / width - torch.arange(3**level) - 0.5
-        assert float(off.abs().max()) <= 0.15 + 1e-9 and float(off.abs().max()) > 0.05
-    noise = tree.features - torch.cat([tree.points[:, 1:] / (1 + tree.points[:, :1]), torch.zeros(1093, 1)], 1)
-    assert float(noise.std()) == pytest.approx(0.02, rel=0.05) and float(noise.mean().abs()) < 0.002
-    again = synthetic_tree(0)
-    assert torch.equal(tree.features, again.features) and not torch.equal(tree.features, synthetic_tree(1).features)

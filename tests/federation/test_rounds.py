@@ -1,0 +1,183 @@
+"""One algorithm that uses all that an exchange can do, and what the loop promises of any: seeds, replay, resume, sums.
+
+A set-up; two exchanges with different cohorts; ragged and encoded uploads of two architectures; a message for each
+client; personal state; a clipped sum of a Poisson cohort, also of nobody; noise and releases.
+"""
+
+import pytest
+import torch
+
+from fedbook.compression import Codec, TopK
+from fedbook.federation import Chain, Everyone, Exchange, Federation, FixedSize, Poisson, Reply, Rounds, drive, repeat
+from fedbook.federation.loop import Turn
+from fedbook.federation.tree import flatten
+from fedbook.partition import Partition
+from fedbook.privacy import Clip, Release
+from fedbook.randomness import normal, stream
+
+K, D, RATE, CLIP = 5, 3, 0.4, 0.5
+WIDTHS = {"narrow": 2, "wide": 4}
+SUM = Release("the noised sum", "client", "add_remove", 1.0, 1.0, "trusted_server", sampler="poisson", rate=RATE)
+
+
+class Everything:
+    name, batched_seeds = "everything", True
+
+    def configuration(self):
+        return {"rate": RATE}
+
+    def start(self, federation, turn):
+        clients = {}
+        for word, group in federation.groups.items():
+            first = [normal((len(group.ids), D, WIDTHS[word]), stream(s, f"init {word}")) for s in turn.seeds]
+            clients[word] = {"w": torch.stack(first)}
+        seeds = len(turn.seeds)
+        return {"x": torch.ones(seeds, D).double(), "heard": torch.zeros(seeds, K).double()}, clients
+
+    def setup(self, server, turn):
+        up = yield Exchange(turn.cohort(Everyone()), work=self.count, name="sizes")
+        return server | {"heard": up["n"].double()}
+
+    def round(self, server, turn):
+        few, many, heard = turn.cohort(FixedSize(2), "few"), turn.cohort(Poisson(RATE)), server["heard"].clone()
+        chain = {"h": Chain(codec=Codec(TopK(2)))}
+        up = yield Exchange(few, down={"x": server["x"]}, work=self.embed, chain=chain, name="embed")
+        for slot in range(len(heard)):
+            for client, h in up.rows("h", slot):
+                heard[slot, client] = h.sum()
+        total = yield Exchange(
+            many, down={"x": server["x"]}, each={"own": torch.gather(heard, 1, many.ids)}, work=self.train,
+            reveal="sum", chain={"change": Chain((Clip(CLIP),))}, like={"change": server["x"][0]}, name="train",
+        )  # fmt: skip
+        turn.release(SUM)
+        noise = torch.stack([normal((D,), rng) for rng in turn.noise_streams()])
+        return {"x": server["x"] + (total["change"] + noise) / (RATE * K), "heard": heard}
+
+    def count(self, local):
+        return Reply(upload={"n": local.data.sizes})
+
+    def embed(self, local):
+        jitter = torch.stack([normal((D, 1), rng) for rng in local.streams("jitter")])
+        w = local.state["w"] + 0.1 * jitter
+        return Reply(upload={"h": (local.inbox["x"][:, None] @ w)[:, 0]}, state={"w": w}, trace={"size": w[:, 0, 0]})
+
+    def train(self, local):
+        mean = torch.stack([local.data.samples["x"][rows].mean(0) for rows in local.data.table])
+        change = mean - local.inbox["x"] + local.inbox["own"][:, None] * local.state["w"].mean(-1)
+        return Reply(upload={"change": change}, state={"w": 0.9 * local.state["w"]})
+
+
+def federation():
+    samples = {"x": normal((2 * K, D), stream(0, "samples"))}
+    split = Partition.from_lists([[2 * k, 2 * k + 1] for k in range(K)])
+    return Federation(samples, split, ["wide", "narrow", "wide", "narrow", "wide"])
+
+
+def start(total=6, **options):
+    return Rounds(Everything(), federation(), total, **options)
+
+
+def finished(**options):
+    rounds = start(**options)
+    list(rounds)
+    return rounds
+
+
+def states(rounds):
+    return {**flatten({"server": rounds.server}), **flatten({"clients": rounds.clients})}
+
+
+def same(a, b):
+    ledgers = [[ledger.state() for ledger in rounds.privacy] for rounds in (a, b)]
+    numbers = all(torch.equal(x, states(b)[name]) for name, x in states(a).items())
+    return numbers and a.history == b.history and a.bytes.state() == b.bytes.state() and ledgers[0] == ledgers[1]
+
+
+def test_seeds_side_by_side_equal_single_runs():
+    together = finished(seeds=(3, 8, 11))
+    for slot, seed in enumerate((3, 8, 11)):
+        alone = finished(seeds=(seed,))
+        for name, x in states(together).items():
+            assert torch.allclose(x[slot], states(alone)[name][0], rtol=0, atol=1e-12)
+        for a, b in zip(together.history, alone.history, strict=True):
+            assert (a.bytes_up[slot], a.bytes_down[slot], a.cohort[slot]) == (
+                b.bytes_up[0],
+                b.bytes_down[0],
+                b.cohort[0],
+            )
+        assert together.privacy[slot].state() == alone.privacy[0].state()
+
+
+def test_replayed_uploads_reproduce_the_server():
+    """So nothing but messages reaches it."""
+    tape, expected, seeds = [], [], (1, 2)
+    rounds = start(seeds=seeds, observe=lambda exchange, uploads: tape.append(uploads))
+    for _ in rounds:
+        expected.append(rounds.server)
+    algorithm, turn = Everything(), Turn(-1, seeds, K)
+    server, _ = algorithm.start(federation(), turn)
+    server = drive(algorithm.setup(server, turn), lambda exchange: tape.pop(0))
+    for t in range(6):
+        server = drive(algorithm.round(server, Turn(t, seeds, K)), lambda exchange: tape.pop(0))
+        assert all(torch.equal(x, expected[t][name]) for name, x in server.items())
+    assert not tape
+
+
+def test_resume_and_interrupts_change_no_bit(tmp_path):
+    whole, path = finished(seeds=(1, 2)), tmp_path / "run.pt"
+    for record in start(seeds=(1, 2), path=path):
+        if record.t == 2:
+            break
+    rest = start(seeds=(1, 2), path=path, resume=True)
+    assert rest.t == 3
+    list(rest)
+    assert same(rest, whole)
+
+    class Breaks(Everything):
+        armed = True
+
+        def round(self, server, turn):
+            result = yield from super().round(server, turn)
+            if turn.t == 2 and Breaks.armed:
+                Breaks.armed = False
+                raise KeyboardInterrupt
+            return result
+
+    broken = Rounds(Breaks(), federation(), 6, seeds=(1, 2))
+    with pytest.raises(KeyboardInterrupt):
+        list(broken)
+    assert broken.t == 2
+    list(broken)  # continued with the same object
+    assert same(broken, whole)
+
+
+def test_the_server_sees_what_is_declared_and_bytes_are_what_crossed():
+    seen, states_before = [], []
+    rounds = start(12, seeds=(0, 5), observe=lambda exchange, uploads: seen.append((exchange, uploads)))
+    for record in rounds:
+        states_before.append(rounds.server["x"])
+        few, total = seen[-2:]
+        assert "size" in record.trace and all("size" not in part.tree for part in few[1].parts)  # traces stay
+        assert not hasattr(total[1], "rows") and not hasattr(total[1], "parts")
+        assert bool((total[1]["change"].norm(dim=1) <= CLIP * total[0].cohort.sizes + 1e-9).all())
+        widths = {k: len(h) for k, h in few[1].rows("h")}
+        assert widths == {k: WIDTHS["narrow" if k % 2 else "wide"] for k in few[0].cohort.members(0).tolist()}
+        sent = sum(32 + 8 + {2: 0, 4: 1}[width] for width in widths.values())  # two values, where they lie, a header
+        assert record.bytes_up[0] == sent + 8 * D * int(total[0].cohort.sizes[0])
+        assert record.bytes_down[0] == 2 * 8 * D + (8 * D + 8) * int(total[0].cohort.sizes[0])
+    assert rounds.bytes.total["setup"]["up"] == [8 * K] * 2
+    empty = [(t, total[1]["change"], total[0].cohort.sizes) for t, total in enumerate(seen[2::2])]
+    t, slot = next((t, sizes.tolist().index(0)) for t, _, sizes in empty if 0 in sizes)
+    before = states_before[t - 1][slot] if t else torch.ones(D).double()
+    noise = normal((D,), stream((0, 5)[slot], "noise", t))
+    assert torch.allclose(states_before[t][slot], before + noise / (RATE * K), atol=1e-12)  # nobody: noise alone
+
+
+def test_an_algorithm_that_cannot_hold_seeds_side_by_side_is_repeated():
+    class OneByOne(Everything):
+        batched_seeds = False
+
+    with pytest.raises(ValueError, match="seeds.*repeat"):
+        Rounds(OneByOne(), federation(), 3, seeds=(1, 2))
+    apart = repeat(lambda seed: Rounds(OneByOne(), federation(), 6, seeds=(seed,)), [1, 2])
+    assert all(same(alone, finished(seeds=(seed,))) for alone, seed in zip(apart, (1, 2), strict=True))
