@@ -41,7 +41,7 @@ def representations_averaged() -> tuple[float, float]:
 def common_offset() -> tuple[float, float]:
     """Uncorrelated directions u and v, each plus 5 at every image: (1) as printed, and centred."""
     a, b = _directions(2).split(1, dim=1)
-    return float(_cka(a + 5, b + 5, centre=False)), float(_cka(a + 5, b + 5))
+    return float(_cka(a + 5, b + 5, centre=False)), round(float(_cka(a + 5, b + 5)), 12)
 
 
 def invertible_maps() -> tuple[float, float]:

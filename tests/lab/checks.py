@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Mapping
 from functools import cache
 
 import pytest
-from matplotlib.colors import to_hex
 
 from fedbook.lab.exercises import check
 
@@ -49,26 +47,6 @@ def refutes(witness, expected, statement="", apart=0.1):
     assert "at least" not in last or found < promised
 
 
-def run_and_stop(panel, after):
-    """A live panel runs and is stopped by its button after so many steps."""
-
-    async def watch():
-        panel.run()
-        while len(panel.history) < after:
-            await asyncio.sleep(0.001)
-        panel.stop_button.click()
-        await panel.task
-
-    asyncio.run(watch())
-    assert after <= len(panel.history) < panel.total and "stopped" in panel.status.value and not panel.running
-
-
-def run_to_the_end(panel):
-    panel.run()  # without an event loop: to the end
-    assert len(panel.history) == panel.bar.value == panel.total and "done" in panel.status.value
-    assert bytes(panel.image.value[:4]) == b"\x89PNG"
-
-
 def numbers(text, pattern=None):
     """All numbers of a sentence, or those that the groups of a pattern hold, without its punctuation."""
     if pattern is None:
@@ -78,7 +56,3 @@ def numbers(text, pattern=None):
 
 def drawn(ax):
     return {line.get_label(): line.get_xydata() for line in ax.lines}
-
-
-def looks(lines):
-    return {(to_hex(line.get_color()), line.get_marker(), line.get_linestyle()) for line in lines}

@@ -128,31 +128,7 @@ def test_the_effect_of_noise_and_the_number_of_clients():
     assert abs(float(square.mean() - found.law[3])) < 4 * float(square.std()) / math.sqrt(40)
 
 
-def test_terms_of_the_theorem():
-    found = floor.theorem_6_10(100, 4, 0.1, 20, 5, 2, gain=8.0, samples=101, clients=10, width=16)
-    noise, sampled = (16 * 0.1) ** 2, (101 / 20 - 1) / 100
-    expected = (
-        8 / 20, 16 * (noise + 1) / 400, math.sqrt(4 / 100 * 4 / 9), (0.2 + sampled) * (noise + 1) / 20, 0.2, sampled,
-        noise,
-    )  # fmt: skip
-    assert tuple(found) == pytest.approx(expected) and found.floor == pytest.approx(0.2 + sampled + noise)
-    ideal = floor.theorem_6_10(400)
-    assert ideal.floor == 0 and ideal.cohort == 0 and ideal.variance == 0
-    assert ideal.start == pytest.approx(floor.theorem_6_10(100).start / 2)
-    assert floor.theorem_6_10(10, sigma=0.3, views=2).floor == floor.theorem_6_10(10**6, sigma=0.3, views=2).floor
-
-
 # --- stability
-
-
-def test_the_scalar_recursion():
-    stable, edge, unstable = (floor.jacobi(k, 0.1, 200) for k in (0.19, 0.2, 0.21))
-    assert abs(stable[-1] - 1) < 1e-8 and abs(edge[-1] - 1.01) < 1e-8 and abs(unstable[-1] - 1) > 1e5
-    for kappa in (0.05, 0.19, 0.5, 1.0):
-        r = floor.jacobi(kappa, 0.3, 3)
-        for before, after in zip(r, r[1:], strict=False):
-            assert (after - 1) / (before - 1) == pytest.approx(1 - kappa / 0.3, rel=1e-9)
-    assert floor.jacobi(1.0, 0.1, 1, start=1.1)[1] - 1 == pytest.approx(-0.9)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 from fedbook.lab import chapter01_errata as errata
 from fedbook.lab import chapter01_paper as paper
 from fedbook.papers.fedsc.matrix_privacy import matrix_sensitivity
-from fedbook.papers.fedsc.spectral import bank_objective, norm_clip, spectral_loss
+from fedbook.papers.fedsc.spectral import norm_clip, spectral_loss
 from fedbook.randomness import normal, stream
 from tests.lab.checks import Witnesses, refutes
 
@@ -93,51 +93,6 @@ def test_one_replaced_sample_by_chance_and_by_the_accountant():
     assert FOUND["replaced_sample"][0] == pytest.approx(allowed, rel=1e-12)
     assert FOUND["replaced_sample"][1] == matrix_sensitivity(mu, n, "zero_out")
     assert FOUND["added_sample"][0] == pytest.approx(matrix_sensitivity(mu, n, "add_remove"), rel=1e-12)
-
-
-def test_weights_tell_neighbours_apart_through_the_packages_loss():
-    theta, x = normal((3, 2), stream(0, "weights")), normal((6, 3), stream(0, "samples"))
-    neighbour = torch.cat([x[:5], -2 * x[5:].flip(1)])
-    z = normal((9, 2), stream(0, "others"))
-    others = z.mT @ z / 9 + 0.1 * normal((2, 2), stream(0, "noise"))
-
-    def slope(data):
-        def loss(t):
-            z = (data @ t).tanh()
-            return spectral_loss(torch.stack([z, z], 1), 0.5, others).total
-
-        return torch.func.grad(loss)(theta)
-
-    moved = 0.1 * (slope(x) - slope(neighbour)).abs().max()
-    assert float(moved) == pytest.approx(FOUND["weights_in_clear"][0], rel=1e-9)
-
-
-def _relative_error(sizes, alpha, uniform=False):
-    """The misalignment of (6) through the package: autograd of the clients' losses and of the objective of all."""
-    theta = normal((3, 2), stream(0, "shared weights"))
-    data = [normal((n, 3), stream(0, "local data", client=j)) for j, n in enumerate(sizes)]
-    owner = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
-    whole = bank_objective((torch.cat(data) @ theta).tanh()[:, None], owner, len(sizes))
-    right = torch.func.grad(lambda t: bank_objective((torch.cat(data) @ t).tanh()[:, None]).loss)(theta)
-    mean = torch.zeros_like(theta)
-    for j, x in enumerate(data):
-        q = sizes[j] / sum(sizes)
-        rest = (whole.matrix - q * whole.matrices[j]) / (1 - q)
-
-        def loss(t, x=x, rest=rest, a=q if alpha is None else alpha):
-            z = (x @ t).tanh()
-            return spectral_loss(torch.stack([z, z], 1), a, rest).total
-
-        mean = mean + (1 / len(sizes) if uniform else q) * torch.func.grad(loss)(theta)
-    return float((mean - right).norm() / right.norm())
-
-
-def test_misalignments_through_the_packages_loss_and_their_cures():
-    assert FOUND["other_objective"][0] == pytest.approx(_relative_error([2] * 10, 0.2), rel=1e-9)
-    assert FOUND["unequal_sizes"][0] == pytest.approx(_relative_error([2, 6], None, uniform=True), rel=1e-9)
-    assert _relative_error([2] * 10, 0.1) < 1e-14  # alpha = q
-    assert _relative_error([2, 6], None) < 1e-14  # weights q
-    assert _relative_error([4, 4], None, uniform=True) < 1e-14  # equal sizes
 
 
 def test_the_lost_gap_by_the_fall_of_the_loss():

@@ -1,7 +1,6 @@
 """Chapter 1's live panel is the algorithm, and the costs are what the wire and the clock say."""
 
 from itertools import islice
-from types import SimpleNamespace
 
 import pytest
 
@@ -52,26 +51,3 @@ def test_bytes_are_the_ledgers():
         record = run_on(digits(), "fedsc", settings, [0], every=100).step()
         assert record.bytes_up == record.bytes_down == [10 * (matrix + cost.encoder)]
     assert (cost.width, cost.triangle, cost.full) == (16, 4 * 136, 4 * 256)
-
-
-def test_seconds_are_algorithm_2s_and_the_trainings(monkeypatch):
-    """A clock that only the two calls of a round move; the first round is not counted, though it is the fastest."""
-    clock, given = [0.0], {"upload_matrix": [1.0, 3.0, 2.0, 4.0], "train": [9.0, 50.0, 40.0, 60.0]}
-    monkeypatch.setattr(live, "time", SimpleNamespace(process_time=lambda: clock[0]))
-    plain = live.run_on
-
-    def slowed(*args):
-        run = plain(*args)
-        for name, seconds in given.items():
-            method, left = getattr(run.algorithm, name), iter(seconds)
-
-            def timed(local, method=method, left=left):
-                clock[0] += next(left)
-                return method(local)
-
-            setattr(run.algorithm, name, timed)
-        return run
-
-    monkeypatch.setattr(live, "run_on", slowed)
-    cost = live.exchange_cost(rounds=3)
-    assert (cost.matrix_s, cost.training_s) == pytest.approx((0.2, 4.0))

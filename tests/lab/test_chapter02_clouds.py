@@ -1,15 +1,11 @@
 """Chapter 2's clouds and pictures: what they draw and say is computed here again, with NumPy."""
 
-import math
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 from fedbook.lab import chapter02_clouds as clouds
-from fedbook.randomness import normal, stream
-
-REPRESENTATIONS = {f"client {d}": normal((30, d), stream(d, "pictures")) + d for d in (5, 1, 12)}
 
 
 def axes(count):
@@ -31,26 +27,6 @@ def test_the_second_cloud_is_the_transformed_first():
         a, b = (x.numpy() for x in clouds.two_clouds(0, 4.0, 0, f"noise {amount:g}"))
         size = np.sqrt(np.square(b - 4 * a).mean() / np.square(4 * a).mean())
         assert size == pytest.approx(amount, rel=0.3)  # 80 numbers: standard error of 8 %
-
-
-# --- representations
-
-
-def test_planes_are_principal_components_turned_to_the_first_client():
-    found = clouds.in_one_plane(REPRESENTATIONS)
-    for label, a in REPRESENTATIONS.items():
-        a = a.numpy() - a.numpy().mean(0)
-        values, vectors = np.linalg.eigh(a.T @ a)
-        flat = a @ vectors[:, ::-1][:, :2]
-        k, own = flat @ flat.T, (found[label] @ found[label].T).numpy()
-        assert np.allclose(own / np.linalg.norm(own), k / np.linalg.norm(k)), label
-        assert float(found[label].norm()) == pytest.approx(1) and found[label].shape == (30, 2)
-    first, other = found["client 5"].numpy(), found["client 12"].numpy()
-    best = (first * other).sum()
-    for turn in np.linspace(0, 2 * np.pi, 60):
-        c, s = math.cos(turn), math.sin(turn)
-        for sign in (1, -1):
-            assert (first * (other @ np.array([[c, s], [-sign * s, sign * c]]))).sum() <= best + 1e-12
 
 
 # --- bytes

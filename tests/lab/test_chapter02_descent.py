@@ -40,15 +40,6 @@ def test_noise_adds_half_l1_lr_squared_sigma_squared():
     assert still.mean == pytest.approx(still.exact, rel=1e-12) and still.spread < 1e-12
 
 
-def test_the_factor_e_is_needed_and_enough():
-    for steps in (1, 2, 5, 20):
-        found = descent.many_steps(steps, 1e-3, 4)
-        assert found.change == pytest.approx(16 * (1 - (1 - steps * 1e-3) ** 2), rel=1e-10)
-        assert found.change <= found.repaired == pytest.approx(steps * found.printed)
-        assert (found.change > found.printed) == (steps > 1)
-    assert descent.many_steps(5, 1e-6).change / descent.many_steps(5, 1e-6).repaired > 1 - 1e-5
-
-
 # --- the theorem
 
 
@@ -64,13 +55,6 @@ def test_lemmas_and_theorem_are_their_formulas():
     assert whole - printed == pytest.approx(4 * 2 * mu * lr * g)
     many = descent.theorem_4_7(torch.tensor([s, 2 * s]).double(), lr, mu, e, KNOWN)
     assert float(many[0]) == pytest.approx(whole) and many.shape == (2,)
-
-
-def test_power_iteration_finds_the_largest_curvature():
-    matrix, at = torch.diag(torch.tensor([1.0, -7.0, 3.0]).double()), torch.ones(2, 3).double()
-    scale = torch.tensor([1.0, 0.5]).double()
-    found = descent.largest_curvature(lambda w, c: c * (w @ matrix @ w) / 2, at, scale, iterations=60)
-    assert found.tolist() == pytest.approx([7, 3.5], rel=1e-8)
 
 
 def test_smoothness_is_the_largest_curvature_on_the_way():

@@ -142,24 +142,6 @@ def _entry(value):
     return torch.tensor([[1.0, value], [value, 1.0]], dtype=torch.float64)
 
 
-def test_cka_witnesses_through_the_packages_own():
-    u = errata._directions(5)
-    assert torch.allclose(u.mT @ u, torch.eye(5, dtype=torch.float64)) and float(u.sum(0).abs().max()) < 1e-15
-    scale = torch.tensor([10.0, 1.0], dtype=torch.float64)
-    assert float(cka.linear_cka(u[:, :2] * scale, u[:, :1])) == pytest.approx(FOUND["invertible_maps"][0])
-    offset = cka.linear_cka(u[:, :1] + 5, u[:, 1:2] + 5, centre=False)
-    assert float(offset) == pytest.approx(FOUND["common_offset"][0])
-    assert float(cka.linear_cka(u[:, :1] + 5, u[:, 1:2] + 5)) == pytest.approx(0.0, abs=1e-12)
-    shares = cka.peer_weights([10 * u[:, :1], u[:, 1:2], u[:, 2:3]], [1 / 3] * 3)
-    assert float(shares[0] / shares[1]) == pytest.approx(FOUND["weight_by_length"][0])
-    assert float(cka.ceiling(u[:, :4] @ u[:, :4].mT, 1)) == pytest.approx(FOUND["narrow_client"][0])
-    first, second = (normal((500, 205), stream(0, "independent", client=k)) for k in (0, 1))
-    assert float(cka.linear_cka(first, second)) == pytest.approx(FOUND["finite_images"][0])
-    assert abs(float(cka.linear_cka(first, second, unbiased=True))) < 0.03  # what they share
-    a = normal((10, 3), stream(0, "own"))
-    assert float(errata._cka(a, 2 * a + 1)) == pytest.approx(float(cka.linear_cka(a, 2 * a + 1)), abs=1e-12)
-
-
 def test_noise_and_draws_by_simulation():
     rng = stream(0, "drawn")
     x = torch.zeros(20_000, dtype=torch.float64)

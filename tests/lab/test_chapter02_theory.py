@@ -1,7 +1,6 @@
 """Chapter 2's derivations against plain loops, exact fractions, enumeration, the package; and wrong versions fail."""
 
 import math
-from fractions import Fraction as F
 from itertools import combinations, product
 
 import pytest
@@ -52,69 +51,6 @@ def test_the_definition_is_the_plain_loop_and_the_package(seed):
     assert close((found, cka.linear_cka(a, b)))
     bare = theory.written_out(a @ a.T, b @ b.T, centre=False)
     assert close((bare, cka.linear_cka(a, b, centre=False))) and abs(float(bare - found)) > 0.01
-
-
-# --- by hand
-
-
-def test_every_number_of_the_small_example():
-    found = mean.by_hand()
-    assert found.kernels[0] == [[4, -4, 0], [-4, 4, 0], [0, 0, 0]]
-    assert found.kernels[1] == [[5, -2, -3], [-2, 4, -2], [-3, -2, 5]]
-    assert [[5 * x for x in row] for row in found.mean] == [[22, -16, -6], [-16, 20, -4], [-6, -4, 10]]
-    assert found.norms == (8, 10, 8) and found.pair == F(13, 20) and found.printed == F(13, 50)
-    assert found.alpha == (F(3, 5), F(1, 2)) and found.with_mean == (F(37, 40), F(89, 100))
-    assert found.gradient == [F(1, 80), F(1, 80), F(-1, 40)]
-    for k, norm in zip((*found.kernels, found.mean), found.norms, strict=True):
-        assert sum(x * x for row in k for x in row) == norm**2
-    mixed = [found.alpha[i] + found.alpha[1 - i] * found.pair for i in (0, 1)]
-    assert tuple(mixed) == found.with_mean and sum(found.alpha) > 1
-    assert (
-        sum(found.gradient) == 0 and sum(g * a[0] for g, a in zip(found.gradient, [[2], [-2], [0]], strict=True)) == 0
-    )
-
-
-def test_the_package_gets_the_small_example_too():
-    found = mean.by_hand()
-    a = [torch.tensor(x, dtype=torch.float64) for x in found.representations]
-    gram = cka.mean_gram(a, [0.6, 0.4])
-    assert close(
-        (cka.centred_gram(gram), torch.tensor([list(map(float, row)) for row in found.mean], dtype=gram.dtype))
-    )
-    assert float(cka.linear_cka(*a)) == pytest.approx(13 / 20)
-    assert float(cka.linear_cka(*a, centre=False)) == pytest.approx(13 / 50)
-    assert cka.peer_weights(a, [3, 2]).tolist() == pytest.approx([3 / 5, 1 / 2])
-    assert [float(cka.gram_cka(cka.gram(x), gram)) for x in a] == pytest.approx([37 / 40, 89 / 100])
-    slope = torch.func.grad(lambda x: cka.gram_cka(cka.gram(x), gram))(a[0])
-    assert slope[:, 0].tolist() == pytest.approx([1 / 80, 1 / 80, -1 / 40])
-
-
-# --- D1 to D4, offsets, rows
-
-
-@SEEDS
-def test_hsic_is_a_covariance(seed):
-    sides = theory.covariance_form(seed)
-    assert close(sides) and float(sides.left) > 0.1
-
-
-@SEEDS
-def test_gram_and_feature_form(seed):
-    forms = theory.two_forms(seed)
-    assert close(forms) and forms.gram.shape == (4,)
-    assert float(forms.gram[3]) == pytest.approx(float(forms.gram[0] / forms.gram[1] / forms.gram[2]))
-
-
-# --- D5 to D7
-
-
-@SEEDS
-def test_spectral_form(seed):
-    found = spectrum.spectral_form(seed)
-    assert close((found.left, found.right))
-    assert found.weights.shape == found.overlap.shape == (7, 11)
-    assert float(found.weights.norm()) == pytest.approx(1)
-    assert bool((found.overlap.sum(0) <= 1 + 1e-12).all()) and bool((found.overlap.sum(1) <= 1 + 1e-12).all())
 
 
 # --- D8

@@ -7,9 +7,7 @@ from torch.func import grad
 from fedbook.experiment import plan
 from fedbook.lab import chapter02_tradeoff as tradeoff
 from fedbook.lab import chapter02_widgets as widgets
-from fedbook.lab.chapter02_paper import WEIGHTS
-from fedbook.learning.encoders import encoder
-from fedbook.learning.online import byol_loss, online
+from fedbook.learning.online import byol_loss
 from fedbook.papers.hetero_ssfl import PAPER
 from fedbook.papers.hetero_ssfl.cka import gram, gram_cka
 
@@ -65,15 +63,3 @@ def test_bytes_are_the_ledgers(images, width, clients, kinds):
     weights.evaluate = None
     record = weights.step()
     assert record.bytes_up == record.bytes_down == [clients * found.weights]
-
-
-def test_weights_are_the_networks():
-    for word in ("cnn_s", "cnn_m", "mlp"):
-        for width in (5, 32):
-            net = online(encoder(word, (1, 8, 8), width, "batch_norm"))
-            parts = (net.encoder.module, net.predictor.module)
-            count = sum(t.numel() for part in parts for t in part.state_dict().values())
-            assert widgets.weight_count(word, width) == count
-    for word, count in WEIGHTS.items():
-        assert widgets.BACKBONES[word] == (count, 512)
-    assert encoder("resnet18", (3, 32, 32), 8).feature_width == 512

@@ -3,7 +3,6 @@
 import math
 
 import pytest
-import torch
 
 from fedbook.lab import chapter03_errata as errata
 from fedbook.lab import chapter03_local as local
@@ -108,18 +107,6 @@ def test_the_noise_of_the_call_by_simulation():
     for epsilon, delta, constant in ((0.08, 1e-5, 3.16), (0.15, 1e-5, 3.52), (0.3, 1e-5, 3.95)):
         assert local_call.needed_constant(epsilon, delta) == pytest.approx(constant, abs=0.005)
     assert calibrate(0.15, 1e-4) == pytest.approx(1 / 0.05829, rel=1e-3)
-
-
-def test_one_svrg_step_by_quadrature():
-    sigma = local_call.paper_sigma_rsvrg(0.15, 1e-4, 250, 1.0, 3, 10)
-    y = torch.linspace(-12 * sigma, 2 + 12 * sigma, 400_001, dtype=torch.float64)
-
-    def density(centre):
-        return (-0.5 * ((y - centre) / sigma) ** 2).exp() / (sigma * math.sqrt(2 * math.pi))
-
-    mixed = 249 / 250 * density(0.0) + density(2.0) / 250  # the changed record is drawn, and turned
-    delta = float(torch.trapezoid((mixed - math.exp(0.15) * density(0.0)).clamp(min=0), y))
-    assert FOUND["one_svrg_step"][0] == pytest.approx(delta, rel=1e-6) and delta > 35 * 1e-4
 
 
 def test_convergence_counterexamples_by_simulation():

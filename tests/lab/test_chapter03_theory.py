@@ -38,21 +38,6 @@ def hyperbolic(distance, angle=0.0):
 # --- noise
 
 
-@EACH
-def test_tangent_noise_is_isotropic_and_coordinates_keep_lengths(manifold, size):
-    x = point(manifold, size)
-    eye = torch.eye(manifold.dimension(x), dtype=torch.float64)
-    assert torch.allclose(theory.noise_covariance(manifold, x), eye, atol=1e-12)
-    u = tangent(manifold, x, 6)
-    coordinates = theory.in_basis(manifold, x, u)
-    assert torch.allclose(coordinates.norm(dim=1), manifold.norm(x, u), rtol=1e-12)
-    assert torch.allclose(theory.in_basis(manifold, x, manifold.basis(x)), eye, atol=1e-12)
-    mean, error, exact = theory.square_norms(manifold, x, 0.5, 50_000, 0)
-    assert exact == 0.25 * len(eye) and abs(mean - exact) < 4 * error < 0.02 * exact
-    doubled = theory.noise_covariance(manifold, x, lambda at, w: 2 * manifold.tangent_gaussian(at, w))
-    assert torch.allclose(doubled, 4 * eye, atol=1e-11)
-
-
 @pytest.mark.parametrize("d", [1, 2, 3, 10])
 def test_normaliser_three_ways(d):
     found, right, printed = theory.normaliser(d, 0.7)
@@ -76,21 +61,6 @@ def test_the_privacy_loss_depends_on_one_number(manifold, size):
     flat = worlds[0] - worlds[1]
     assert abs(float(flat.mean()) - found.mean) < 5 * found.mean_error
     assert abs(float(flat.var()) - found.variance) < 5 * found.variance_error
-
-
-# --- clipping
-
-
-@EACH
-def test_clipping_in_the_riemannian_norm(manifold, size):
-    x = point(manifold, size)
-    u = tangent(manifold, x, 50)
-    before, after = manifold.norm(x, u), manifold.norm(x, theory.clipped(manifold, x, u, 1.5))
-    assert torch.allclose(after, before.clamp(max=1.5), rtol=1e-12)
-    assert 5 < int((before > 1.5).sum()) < 50
-    axes = tuple(range(1, u.ndim))
-    straight = manifold.inner(x, u, theory.clipped(manifold, x, u, 1.5)) - before * after
-    assert float(straight.abs().max()) < 1e-10 and not theory.clipped(manifold, x, 0 * u, 1.5).sum(axes).any()
 
 
 # --- rounds, means, gradients
@@ -151,13 +121,6 @@ def test_variance_reduced_directions_are_unbiased(manifold, size):
 # --- curvature
 
 
-def test_curvature_constant():
-    assert descent.curvature_constant(2.8) == pytest.approx(2.8 / math.tanh(2.8))
-    assert descent.curvature_constant(4.0, -0.25) == pytest.approx(2 / math.tanh(2))
-    assert descent.curvature_constant(5.0, 0.0) == descent.curvature_constant(5.0, 1.0) == 1.0
-    assert descent.curvature_constant(0.0) == 1.0 and descent.curvature_constant(1e-4) == pytest.approx(1.0, abs=1e-8)
-
-
 def test_lemma_a2_on_twenty_thousand_hyperbolic_triangles():
     x, y, z = (H.random_point(3, stream(i, "corners"), (20_000,)) for i in range(3))
     sides = descent.triangle(H, x, y, z)
@@ -175,35 +138,9 @@ def test_lemma_a2_on_twenty_thousand_hyperbolic_triangles():
     assert float((H.inner(x, -gradient, H.log(x, z)) - bound).max()) <= 1e-9
 
 
-def test_triangles_in_other_curvatures():
-    x, y, z = (draw(500, 3, seed=i) for i in range(3))
-    flat = descent.triangle(FLAT, x, y, z)
-    assert torch.allclose(flat.left, flat.right, atol=1e-12)  # the cosine law
-    for manifold in (SPD(), Sphere()):
-        x, y, z = (manifold.random_point(3, stream(i, "corners"), (500,)) for i in range(3))
-        sides = descent.triangle(manifold, x, y, z)
-        assert float((sides.left - sides.right).max()) <= 1e-9
-
-
 # --- one step a round
 
 PROBLEM = simulation.hyperbolic_mean()
-
-
-def test_noise_energy_by_simulation():
-    sizes, std = torch.tensor([1, 2, 5]), torch.tensor([1.0, 0.5, 2.0], dtype=torch.float64)
-    energy = descent.noise_energy(4, sizes, std)
-    noise = (sizes[:, None, None] / 8 * std[:, None, None] * draw(3, 100_000, 4)).sum(0).square().sum(1)
-    assert abs(float(noise.mean()) - energy) < 4 * float(noise.std()) / math.sqrt(100_000)
-    assert descent.noise_energy(2, torch.ones(10), torch.full((10,), 0.3).double()) == pytest.approx(0.018)
-
-
-def test_theorem_5_1_adds_up_its_rounds_and_is_reached():
-    gap, lr, size, energy, rounds = 0.7, 0.1, 4.0, 0.02, 30
-    spent = gap + rounds * size * lr**2 * energy / 2  # (A.2) with lr <= 1 / L, summed
-    assert descent.theorem_5_1(gap, rounds, lr, size, energy) == pytest.approx(2 * spent / (rounds * lr))
-    # f = L x^2 / 2 with lr = 1 / L and noise: after one step E |f'|^2 is that of the noise
-    assert descent.theorem_5_1(2.0, 10**9, 0.25, 4.0, 1.0) == pytest.approx(1.0, abs=1e-6)
 
 
 @pytest.mark.parametrize("size", [1, 3, 6])

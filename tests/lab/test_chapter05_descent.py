@@ -85,20 +85,6 @@ def test_one_step_is_gradient_descent_and_more_are_block_by_block():
         assert torch.allclose(result.errors[r, 0], (sent - h).square().sum((1, 2)))
 
 
-def test_the_runs_of_a_batch_are_the_runs_alone():
-    together = descent.run(PROBLEM, 20, 0.1, 3, floors.every_k(8), runs=8)
-    for k in (1, 4):
-        alone = descent.run(PROBLEM, 20, 0.1, 3, lambda h, r, k=k: top_k(h, k))
-        assert torch.allclose(alone.slopes[:, 0], together.slopes[:, k - 1], rtol=1e-9)
-    batches = descent.draw_batches(PROBLEM, 10, 20, 3, 0)
-    mini = descent.run(PROBLEM, 10, 0.05, 2, None, batches, 3)
-    alone = descent.run(PROBLEM, 10, 0.05, 2, None, batches[:, 1:2])
-    assert torch.allclose(mini.slopes[:, 1], alone.slopes[:, 0], rtol=1e-10)
-    whole = torch.arange(200).expand(10, 1, 200)
-    full, none = (descent.run(PROBLEM, 10, 0.05, 2, None, b) for b in (whole, None))
-    assert torch.allclose(full.slopes, none.slopes, rtol=1e-10) and full.batch == none.batch == 200
-
-
 def test_constants_are_attained_and_not_exceeded():
     x, y = PROBLEM
     weight = torch.cat(list(x), 1)
@@ -154,14 +140,3 @@ def test_lemma_2_and_theorem_4_2_hold_for_every_k(local_steps):
     assert float(bound.compression[2]) == pytest.approx(92 * q**2 / 200 * by_hand)
     gain = float(result.values[0, 2] - result.values[-1, 2])
     assert float(bound.optimisation[2]) == pytest.approx(4 * gain / (lr * 200 * q))
-
-
-# --- floors
-
-
-def test_the_error_of_a_run_is_the_law():
-    batch = descent.run(PROBLEM, 60, 0.2, 1, floors.quantiser(3, True))
-    h = PROBLEM.features @ batch.theta[0]
-    spread = h.amax((1, 2)) - h.amin((1, 2))
-    law = 1600 * (spread / 7) ** 2 / 12  # the embeddings have settled by then
-    assert torch.allclose(batch.errors[-20:, 0].mean(0), law, rtol=0.05)

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from fedbook.lab import chapter05_errata as errata
-from fedbook.lab import chapter05_paper as paper
-from fedbook.randomness import normal, stream
+from fedbook.randomness import stream
 from tests.lab.checks import Witnesses, refutes
 
 FOUND = Witnesses(errata.ERRATA)
@@ -86,25 +85,6 @@ def test_the_lattice_by_nearest_points():
     assert mean - 4 * error > 1 / (4 * math.pi) > 1 / 24  # a disc is the best cell there is, and above V / 24 too
 
 
-def test_lemma_1_needs_the_mixed_block():
-    """Random bilinear losses: the change is the mixed block times the error; the own block is 0 and says nothing."""
-
-    def loss(u, v, a):
-        return u @ a @ v
-
-    for seed in range(5):
-        a, h1, h2, error = (
-            normal(shape, stream(seed, name))
-            for name, shape in (("bilinear", (3, 4)), ("one", (3,)), ("two", (4,)), ("error", (4,)))
-        )
-        slope = torch.func.grad(loss)
-        own = torch.func.jacrev(slope, 0)(h1, h2, a)
-        mixed = torch.func.jacrev(slope, 1)(h1, h2, a)
-        change = slope(h1, h2 + error, a) - slope(h1, h2, a)
-        assert float(own.norm()) == 0.0 and torch.allclose(mixed, a)
-        assert 0 < float(change.norm()) <= float(torch.linalg.matrix_norm(mixed, 2) * error.norm()) + 1e-12
-
-
 def test_theorem_4_2_by_simulation_and_with_the_right_constant():
     """Sampled batches instead of all sequences; with max(L, L_m) for L the bound is far above."""
     c, q, rounds, repetitions = 0.01, 10, 4, 200_000
@@ -124,19 +104,6 @@ def test_theorem_4_2_by_simulation_and_with_the_right_constant():
     both = torch.stack([c + t.sin(), c - t.sin()])
     assert torch.allclose(both.mean(0), torch.full_like(t, c)) and float(both.var(0, correction=0).max()) <= 1.0
     assert float((both.diff(dim=1) / (t[1] - t[0])).abs().max()) <= 1.0
-
-
-def test_uploads_by_the_two_accounts_of_table_4():
-    """552 MB is the account with M times the uploads, for the embedding size and server model of the release."""
-    per_round = 552 * 2**20 * 8 / 32 / 16  # numbers in a round of 16 an epoch
-    assert per_round == 2 * 4096 * 64 * 16 + 163_840 * 4
-    sent = 4096 * 64 * 4 * (1 + 4) + 163_840 * 4
-    assert FOUND["uploads_counted"][1] == sent * 16 * 4 / 2**20
-    # one fully connected layer of 4 P inputs and 10 outputs: only the first account gives a whole P
-    assert per_round / (64 * 32 + 160) == 4096
-    assert per_round / (64 * 20 + 160) != int(per_round / (64 * 20 + 160))
-    costs = [row.cost[0] * 32 / row.bits for row in paper.TABLES["ModelNet10"]]
-    assert all(abs(5 * cost / 552 - round(5 * cost / 552)) < 1e-9 for cost in costs)
 
 
 def test_scalar_errors_by_simulation():

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbook.lab import chapter05_perturbation as perturbation
 from fedbook.lab import chapter05_quantisers as quantisers
 from fedbook.lab import chapter05_sparse as sparse
 from fedbook.lab import chapter05_theory as theory
@@ -76,30 +75,6 @@ def test_the_own_block_is_never_compressed():
         assert same == [j == m for j in range(4)]
 
 
-# --- Lemma 1
-
-
-@BLOCKS
-def test_the_remainder_is_an_integral(m):
-    assert close(perturbation.remainder(m, seed=m), 1e-13)
-    assert not close(perturbation.remainder(m, nodes=1, seed=m), 1e-6)
-    assert float(perturbation.remainder(m, size=0.0).left.abs().max()) == 0
-    if m:
-        assert close(perturbation.remainder_squares(m, seed=m), 1e-13)
-
-
-# --- the scalar quantiser
-
-
-@pytest.mark.parametrize("name", ("constant", "ramp", "normal"))
-def test_delta_square_over_12_by_simulation(name):
-    found = quantisers.scalar_error(name, 3, seed=2)
-    assert abs(found.mean - found.law) < 4 * found.error < 0.01 * found.law
-    bare = quantisers.scalar_error(name, 3, dither=False, seed=2)
-    if name != "ramp":  # which passes all cells
-        assert abs(bare.mean - bare.law) > 10 * bare.error
-
-
 # --- the hexagonal lattice
 
 
@@ -116,17 +91,6 @@ def test_the_nearest_point_is_the_nearest():
     assert d**2 * math.sqrt(3) / 2 == pytest.approx(area)
 
 
-def test_the_hexagon_is_a_cell_of_its_area():
-    d = quantisers.lattice_distance(0.6)
-    u = quantisers.hexagon_dither(100_000, 0.6, stream(0, "hexagon"))
-    assert float((quantisers.nearest_point(u, 0.6).abs()).max()) < 1e-12
-    assert float(u.norm(dim=1).max()) == pytest.approx(d / math.sqrt(3), rel=0.01)
-    # a disc inside the hexagon holds its share of uniform points
-    inside = float((u.norm(dim=1) < d / 2).double().mean())
-    share = math.pi * d**2 / 4 / 0.6
-    assert abs(inside - share) < 4 * math.sqrt(share * (1 - share) / 100_000)
-
-
 def test_the_hexagon_moment_by_four_ways():
     found = quantisers.hexagon_moments()
     assert found["six triangles"] == pytest.approx(found["5 / (18 sqrt 3)"], rel=1e-12)
@@ -138,20 +102,6 @@ def test_the_hexagon_moment_by_four_ways():
     assert abs(chance.pair.mean - chance.pair.law) < 4 * chance.pair.error < 0.01 * chance.pair.law
     assert found["5 / (18 sqrt 3)"] / found["printed"] == pytest.approx(10 / (3 * math.sqrt(3)))
     assert found["printed"] < found["disc, the least possible"] < found["six triangles"] < found["square"]
-
-
-def test_cell_moments_of_known_shapes():
-    many = [quantisers.cell_moment(quantisers.regular_polygon(n)) for n in (3, 4, 6, 12, 400)]
-    assert many == sorted(many, reverse=True) and many[-1] == pytest.approx(quantisers.DISC, rel=1e-4)
-    rectangle = [(0, 0), (3, 0), (3, 2), (0, 2)]
-    assert quantisers.cell_moment(rectangle) == pytest.approx((9 + 4) / 12 / 6)
-    ell = [(0, 0), (2, 0), (2, 1), (1, 1), (1, 2), (0, 2)]  # not convex
-    grid = (torch.arange(400).double() + 0.5) / 200
-    points = torch.cartesian_prod(grid, grid)
-    points = points[(points[:, 0] < 1) | (points[:, 1] < 1)]
-    brute = (points - points.mean(0)).square().sum(1).mean() / 3
-    assert quantisers.cell_moment(ell) == pytest.approx(float(brute), rel=1e-4)
-    assert quantisers.cell_moment(ell[::-1]) == pytest.approx(quantisers.cell_moment(ell))
 
 
 # --- sparsifiers

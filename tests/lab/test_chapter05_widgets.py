@@ -1,25 +1,17 @@
 """Chapter 5's widgets: what they draw and say is computed here again; every control goes to both ends."""
 
 import math
-from itertools import islice
 
 import numpy as np
 import pytest
 import torch
 
 from fedbook.compression import TopK
-from fedbook.experiment import plan
-from fedbook.lab import chapter05_live as live
 from fedbook.lab import chapter05_widgets as widgets
-from fedbook.lab.chapter05_paper import TABLE_5
-from fedbook.papers.cvfl import PAPER
 from fedbook.randomness import normal, stream
 from tests.lab.checks import drawn, numbers
 
 PAIRS = [(0.3, -0.45), (1.0, 1.0), (-0.97, 0.2), (0.0, 0.0)]
-MEASURED = {10: [35, 45, 40], 1: [210, 190, 200], 25: [30, 35, None], 5: [45, 60, 51]}
-DRAW = live.latency_drawer(MEASURED, 2.0**20, "digits to 93 %")
-LATENCY = {"latency_ms": 10.0, "step_ms": 10.0, "bandwidth": math.inf, "source": "measured"}
 # --- a vector, quantised
 
 
@@ -63,37 +55,6 @@ def test_the_hexagons_are_the_wires():
     assert (error**2).mean() == pytest.approx(law.law, rel=0.15)
 
 
-# --- bits against accuracy, live
-
-
-@pytest.mark.parametrize("compressor", ["none", "hex"])
-def test_live_run_is_the_algorithm(compressor):
-    steps = list(islice(live.LiveRuns().start(compressor, 3, 4, 5), 3))
-    changes = {"compressor": compressor, "bits": 3, "local_steps": 4, "rounds": live.ROUNDS, "evaluate_every": 1}
-    rounds = plan(PAPER, "c-vfl", "digits", changes=changes, seeds=[5], device="cpu").rounds()
-    records = [rounds.step() for _ in range(3)]
-    assert [t for t, _ in steps] == [1, 2, 3]
-    assert [step.accuracy for _, step in steps] == [r.metrics["accuracy"][0] for r in records]
-    assert steps[-1][1].megabytes * 2**20 == pytest.approx(sum(rounds.history.bytes_total()))
-    assert steps[0][1].words == f"{compressor}, b = {32 if compressor == 'none' else 3}, Q = 4, seed 5"
-
-
-# --- latency against local steps
-
-
-@pytest.mark.parametrize("latency", [1, 10, 50, 200])
-def test_the_papers_table_5_comes_out(axes, latency):
-    sentence = DRAW(axes, **(LATENCY | {"source": "paper", "latency_ms": float(latency)}))
-    bars = np.array([patch.get_height() for patch in axes[1].patches]).reshape(3, 3).sum(0)
-    printed = TABLE_5[latency]
-    assert bars == pytest.approx([mean for mean, _ in printed.values()], abs=0.011)
-    (arms,) = (c.get_segments() for c in axes[1].collections)
-    spread = [np.ptp(arm[:, 1]) / 2 for arm in arms]
-    assert spread == pytest.approx([deviation for _, deviation in printed.values()], rel=1e-3)
-    assert sentence.startswith(f"At {latency} ms Q = 25 is fastest, {printed[25][0]:.0f} ± ")
-    assert "Q = 25, 10)" in sentence and sentence.endswith("Fastest by latency: Q = 25.")
-
-
 # --- what an index costs
 
 
@@ -121,7 +82,3 @@ def test_index_is_what_the_wire_needs(axes, bits, width, batch_size):
 
 
 # --- nonsense
-
-
-def latency(changes):
-    return lambda a: DRAW(a, **(LATENCY | changes))
