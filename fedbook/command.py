@@ -107,7 +107,7 @@ def _parser() -> Parser:
     comparing.add_argument("--vary", action="append", default=[], metavar="KEY=V1,V2", help="an axis of the table")
     comparing.add_argument("--tune", action="append", default=[], metavar="KEY=V1,V2", help="chosen on held-out data")
     comparing.add_argument("--tune-set", action="append", default=[], metavar="KEY=VALUE", help="changes while tuning")
-    comparing.add_argument("--out", type=Path, help="folder for compare.json and compare.png")
+    comparing.add_argument("--out", type=Path, help="folder for compare.json, .csv, .tex and .png")
     comparing.set_defaults(call=_compare)
 
     booking = commands.add_parser("book", help="run notebooks, write the pages of all: build/book/index.html")
@@ -237,6 +237,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     from fedbook import arguments, experiment
+    from fedbook.lab import results
     from fedbook.lab.draw import save_comparison
 
     paper = _paper(options.paper)
@@ -260,9 +261,14 @@ def _compare(options: argparse.Namespace) -> int:
         )  # fmt: skip
     except experiment.BadSettings as error:  # what only the problem or the method can refuse
         raise BadArguments(str(error)) from error
-    print(experiment.as_text(table))
+    data = results.frame(table)
+    shown = results.table(data, [table["metric"]], digits=4)
+    print(f"{table['paper']} on {table['problem']}, {table['seeds']} seeds, profile {table['profile']}")
+    print(shown.reset_index().to_string(index=False))
     if options.out is not None:
         experiment.save(table, options.out)
+        data.to_csv(options.out / "compare.csv", index=False)
+        (options.out / "compare.tex").write_text(shown.to_latex(escape=True), encoding="utf-8")
         save_comparison(table, options.out / "compare.png")
     print(json.dumps(experiment.summary(table)))
     return 0

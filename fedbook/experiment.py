@@ -314,19 +314,6 @@ def summary(table: Mapping[str, Any]) -> dict[str, Any]:
     return finite({"paper": table["paper"], "problem": table["problem"], "metric": table["metric"], "cells": cells})
 
 
-def as_text(table: Mapping[str, Any]) -> str:
-    """The comparison as a table of text, one line a cell."""
-    lines = [
-        f"{table['paper']} on {table['problem']}, {table['metric']}, {table['seeds']} seeds, profile {table['profile']}"
-    ]
-    for cell in summary(table)["cells"]:
-        varied = " ".join(f"{k}={v}" for k, v in cell.items() if k not in ("method", "mean", "deviation", "seeds"))
-        spread = "" if cell["deviation"] is None else f" +- {cell['deviation']:.4f}"
-        mean = "diverged" if cell["mean"] is None else f"{cell['mean']:.4f}"
-        lines.append(f"  {cell['method']:10} {varied:40} {mean}{spread}")
-    return "\n".join(lines)
-
-
 def save(table: Mapping[str, Any], out: Path) -> None:
     """Write ``compare.json`` into the folder ``out``."""
     out = Path(out)

@@ -141,12 +141,14 @@ def test_compare_prints_and_writes_the_table(capsys, tmp_path):
         and table["settings"]["model"] == "linear"
         and (tmp_path / "compare.png").stat().st_size > 1000
     )
+    assert len((tmp_path / "compare.csv").read_text().splitlines()) == 1 + 8  # a row a cell and seed
+    assert "\\begin{tabular}" in (tmp_path / "compare.tex").read_text()
     for cell in table["cells"]:
         assert [run["seed"] for run in cell["runs"]] == [0, 1] and [entry["settings"] for entry in cell["tried"]] == [
             {"lr": 0.01}, {"lr": 0.1},  # numbers, not the texts of the command line
         ]  # fmt: skip
         assert cell["tuned"] == max(cell["tried"], key=lambda entry: entry["mean"])["settings"]
-    assert any(line.split()[:2] == ["local", "partition=classes"] for line in out[:-1])
+    assert any(line.split()[:2] == ["local", "classes"] for line in out[:-1])
     one = json.loads(call(capsys, "run", "fedavg", *TINY, "--set", "rounds=2", "--set", "partition=iid",
                           "--set", f"lr={table['cells'][0]['tuned']['lr']}", "--seed", 1)[1][-1])  # fmt: skip
     assert one["metrics"]["accuracy"] == pytest.approx(table["cells"][0]["runs"][1]["metrics"]["accuracy"], abs=1e-12)
@@ -158,7 +160,7 @@ def test_a_metric_of_zero_is_a_number_and_none_is_diverged():
              "cells": [{"method": "m", "varied": {}, "runs": runs}]}  # fmt: skip
     assert experiment.summary(table)["cells"][0]["mean"] == 0.25
     runs[0]["metrics"]["accuracy"] = None
-    assert experiment.summary(table)["cells"][0]["mean"] is None and "diverged" in experiment.as_text(table)
+    assert experiment.summary(table)["cells"][0]["mean"] is None 
 
 
 REFUSED = {

@@ -1,8 +1,7 @@
-"""Chapter 2 live: a few methods and seeds at small size, a panel with Run and Stop, one stored cell once more."""
+"""Chapter 2 live: a few methods and seeds at small size, a panel with Run and Stop."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,10 +11,9 @@ from fedbook import arguments
 from fedbook.experiment import execute, plan
 from fedbook.federation.loop import Rounds
 from fedbook.lab import live
-from fedbook.lab.chapter02_stored import NAMED, OURS, cells_of
+from fedbook.lab.chapter02_stored import NAMED, OURS
 from fedbook.lab.panels import several
-from fedbook.lab.results import Table, text_table
-from fedbook.lab.stored_cells import has
+from fedbook.lab.results import text_table
 from fedbook.papers.hetero_ssfl import PAPER
 
 LR = 0.3  # unless a table tuned it
@@ -52,42 +50,6 @@ def _seed_by_seed(values: Sequence[float], metric: str) -> str:
     """A few seeds one by one: an interval of two would be wider than the axis."""
     found, form = OURS.shown(torch.tensor(values, dtype=torch.float64), metric), OURS.digits(metric)
     return f"{found.mean():{form}} ({', '.join(f'{v:{form}}' for v in found.tolist())})"
-
-
-# --- one stored cell once more
-
-
-class Again(NamedTuple):
-    """A stored run's metrics and those of the same plan run here, and the seconds that took."""
-
-    words: str
-    stored: dict[str, float]
-    here: dict[str, float]
-    seconds: float
-
-
-def rerun(table: Table, method: str, slot: int = 0, **fixed: Any) -> Again:
-    """Run one cell of a stored comparison again, for one of its seeds. Other processors round otherwise.
-
-    Raises: TypeError, ValueError (no such cell, no such seed).
-    """
-    cells = cells_of(table, **({"method": method} | fixed))
-    cell = cells[method]
-    slot = arguments.integer("slot", slot, 0, len(cell["runs"]) - 1)
-    settings = {**table["settings"], **cell["tuned"], **cell["varied"]}
-    run = cell["runs"][slot]
-    again = plan(PAPER, method, table["problem"], table["profile"], settings, (run["seed"],), "cpu").rounds()
-    begun = time.perf_counter()
-    execute(again, label=f"{NAMED[method]} again")
-    seconds = time.perf_counter() - begun
-    last = next(r.metrics for r in reversed(again.history) if r.metrics)
-    names = [name for name in OURS.metrics if name in last and has(cell, name)]
-    return Again(
-        f"{NAMED[method]}, seed {run['seed']}" + "".join(f", {k} = {v}" for k, v in cell["varied"].items()),
-        {name: float(run["metrics"][name]) for name in names},
-        {name: float(last[name][0]) for name in names},
-        seconds,
-    )
 
 
 # --- the panel

@@ -103,16 +103,17 @@ def test_a_figure_of_curves_says_their_ends():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "method", "varied"),
+    ("name", "method", "varied", "apart"),
     [
-        ("00_fedavg_methods", "fedsgd", {"partition": "classes"}),
-        ("01_digits", "fedsc", {}),
-        ("03_figure3", "rfedavg", {"agents": 50}),
-        ("04_digits", "dp-fedavg", {"epsilon": 1.0}),
-        ("05_mnist_q1_start", "c-vfl", {"compressor": "hex", "bits": 3}),
+        ("00_fedavg_methods", "fedsgd", {"partition": "classes"}, 0.005),
+        ("01_digits", "fedsc", {}, 0.005),
+        ("02_mixture", "hetero-ssfl", {"architectures": "mlp"}, 0.04),
+        ("03_figure3", "rfedavg", {"agents": 50}, 0.005),
+        ("04_digits", "dp-fedavg", {"epsilon": 1.0}, 0.005),
+        ("05_mnist_q1_start", "c-vfl", {"compressor": "hex", "bits": 3}, 0.005),
     ],
 )
-def test_a_stored_cell_run_again(name, method, varied):
+def test_a_stored_cell_run_again(name, method, varied, apart):
     """For its first seed, within what other processors round."""
     table = stored(name)
     cell = next(c for c in table["cells"] if c["method"] == method and varied.items() <= c["varied"].items())
@@ -120,4 +121,4 @@ def test_a_stored_cell_run_again(name, method, varied):
     run, metric = cell["runs"][0], table["metric"]
     again = plan(paper(table["paper"]), method, table["problem"], table["profile"], changes, (run["seed"],), "cpu")
     rounds, _ = execute(again.rounds())
-    assert float(rounds.history.values(metric)[1][0, -1]) == pytest.approx(run["metrics"][metric], abs=0.005)
+    assert float(rounds.history.values(metric)[1][0, -1]) == pytest.approx(run["metrics"][metric], abs=apart)
