@@ -14,7 +14,6 @@ import numpy as np
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.randomness import stream
 
 
 @dataclass(frozen=True)
@@ -64,44 +63,6 @@ def paired_difference(a: Sequence[float] | Tensor, b: Sequence[float] | Tensor, 
     return _student(first - second, _confidence(confidence))
 
 
-def bootstrap_interval(
-    values: Sequence[float] | Tensor, seed: int, confidence: float = 0.95, resamples: int = 10_000
-) -> Interval:
-    """The mean with the percentile bootstrap interval: quantiles of the means of resampled values.
-
-    Needs no normality but many values: of 5 normal ones the 95 % interval holds the mean about 84 % of
-    the time, Student's 95 %. Shapes: ``values`` [n]. Memory: at most 8 MB at a time.
-    Raises: TypeError, ValueError.
-    """
-    x, confidence = _values("values", values), _confidence(confidence)
-    resamples = arguments.integer("resamples", resamples, 100)
-    rng, n = stream(seed, "bootstrap"), len(x)
-    rows = max(1, 2**20 // n)
-    if n == 1:
-        return _single(x, confidence)
-    means = [x[rng.integers(0, n, (min(rows, resamples - i), n))].mean(1) for i in range(0, resamples, rows)]
-    low, high = np.quantile(np.concatenate(means), [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(float(x.mean()), float(low), float(high), float(x.std(ddof=1)), n, confidence)
-
-
-def wilson(successes: int, trials: int, confidence: float = 0.95) -> Interval:
-    """The share of successes (an accuracy on a test set) with Wilson's score interval.
-
-    Covers about ``confidence`` on average over shares; for a guarantee at every share use
-    :func:`clopper_pearson`. Raises: TypeError, ValueError (successes > trials, no trial).
-    Source: Wilson 1927.
-    """
-    from scipy.special import ndtri
-
-    successes, trials, confidence = _counts(successes, trials, confidence)
-    z, p = float(ndtri((1 + confidence) / 2)), successes / trials
-    centre = (p + z * z / (2 * trials)) / (1 + z * z / trials)
-    half = z / (1 + z * z / trials) * math.sqrt(p * (1 - p) / trials + z * z / (4 * trials * trials))
-    low = 0.0 if successes == 0 else centre - half  # exact at the ends, where rounding would leave 1e-18
-    high = 1.0 if successes == trials else centre + half
-    return Interval(p, low, high, None, trials, confidence)
-
-
 def clopper_pearson(successes: int, trials: int, confidence: float = 0.95) -> Interval:
     """The share of successes with the exact interval: it holds the true share at least ``confidence`` often.
 
@@ -109,13 +70,21 @@ def clopper_pearson(successes: int, trials: int, confidence: float = 0.95) -> In
     bound of the two-sided interval at 90 %. Raises: TypeError, ValueError (successes > trials, no trial).
     Source: Clopper and Pearson 1934.
     """
+    trials, confidence = arguments.integer("trials", trials, 1), _confidence(confidence)
+    successes = arguments.integer("successes", successes, 0, trials)
+    low, high = (float(bound[0]) for bound in exact_bounds(np.array([successes]), trials, confidence))
+    return Interval(successes / trials, low, high, None, trials, confidence)
+
+
+def exact_bounds(successes: np.ndarray, trials: int, confidence: float) -> tuple[np.ndarray, np.ndarray]:
+    """The ends of :func:`clopper_pearson` for many counts at once. Shapes: ``successes`` [n] to two of [n]."""
     from scipy.special import betaincinv
 
-    successes, trials, confidence = _counts(successes, trials, confidence)
     tail, failures = (1 - confidence) / 2, trials - successes
-    low = float(betaincinv(successes, failures + 1, tail)) if successes else 0.0
-    high = 1 - float(betaincinv(failures, successes + 1, tail)) if failures else 1.0
-    return Interval(successes / trials, low, high, None, trials, confidence)
+    with np.errstate(invalid="ignore"):
+        low = np.where(successes > 0, betaincinv(successes, failures + 1, tail), 0.0)
+        high = np.where(failures > 0, 1 - betaincinv(np.maximum(failures, 1), successes + 1, tail), 1.0)
+    return low, high
 
 
 def _student(x: np.ndarray, confidence: float) -> Interval:
@@ -153,8 +122,3 @@ def _values(name: str, values: Sequence[float] | Tensor) -> np.ndarray:
 
 def _confidence(confidence: float) -> float:
     return arguments.real("confidence", confidence, above=0.0, below=1.0)
-
-
-def _counts(successes: int, trials: int, confidence: float) -> tuple[int, int, float]:
-    trials = arguments.integer("trials", trials, 1)
-    return arguments.integer("successes", successes, 0, trials), trials, _confidence(confidence)

@@ -45,10 +45,6 @@ TABLE = {
         {"name": ["resnet", None], "shape": [(8, 8), 8, (1, 8, 0), (1, 2.0, 8), (1, 3, 8), "abc"]},
     ),
     NET.init: ({"rng": stream(0, "init"), "dtype": torch.float64}, {"rng": [None, 0]}),
-    sgd: (
-        {"loss": lambda p, b: 0, "lr": 0.1, "momentum": 0.9, "weight_decay": 0.1},
-        {"lr": [-1, NAN, INF, "1", None, True], "momentum": [-0.1, 1.0, NAN, "0"], "weight_decay": [-1, NAN, INF]},
-    ),
     epochs: (
         {"data": DATA, "rngs": RNGS, "num_epochs": 1, "batch_size": 2},
         {"rngs": [RNGS[:2], [], [*RNGS, RNGS[0]]], "num_epochs": [-1, 1.0, NAN, True], "batch_size": [-1, 2.0, "4"],

@@ -218,17 +218,10 @@ def sgd(
     ``max_norm``: a client's gradient that is longer, over all of theta, is shortened to it (inf: never).
     ``keep``: the loss returns a pair, the value and entries of theta as its batch had them, which are statistics and no
     parameters: they become keep * old + (1 - keep) * the batch's, without decay or momentum.
-    Raises: TypeError, ValueError. Source (SAM): DP2-FedSAM, equations (11) and (12).
+    Raises: ValueError (keep with sam_radius). Source (SAM): DP2-FedSAM, equations (11) and (12).
     """
-    lr = arguments.real("lr", lr, 0.0)
-    momentum = arguments.real("momentum", momentum, 0.0, below=1.0)
-    weight_decay = arguments.real("weight_decay", weight_decay, 0.0)
-    sam_radius = arguments.real("sam_radius", sam_radius, 0.0)
-    max_norm = arguments.real("max_norm", max_norm, above=0.0, infinite=True)
-    if keep is not None:
-        keep = arguments.real("keep", keep, 0.0, 1.0)
-        if sam_radius:
-            raise arguments.wrong(ValueError, "keep", keep, "None with sam_radius: a step would count two batches")
+    if keep is not None and sam_radius:
+        raise arguments.wrong(ValueError, "keep", keep, "None with sam_radius: a step would count two batches")
 
     def direction(carry: Tree, batch: Mapping[str, Tensor]) -> tuple[Tree, Tensor]:
         def objective(theta: Tree) -> Tensor:

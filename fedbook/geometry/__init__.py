@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from fedbook.geometry.euclidean import Euclidean
 from fedbook.geometry.hyperboloid import Hyperboloid
-from fedbook.geometry.manifold import Manifold
+from fedbook.geometry.manifold import Manifold, stepped, within_range
 from fedbook.geometry.means import ambient_mean, frechet_mean, tangent_mean
-from fedbook.geometry.reach import stepped, within_range
 from fedbook.geometry.spd import SPD
 from fedbook.geometry.sphere import Sphere
 

@@ -12,7 +12,7 @@ from fedbook.privacy.gaussian import (
     privacy_loss_curve,
     randomised_response_epsilon,
     rdp_to_epsilon,
-)
+)  # fmt: skip
 from fedbook.privacy.ledger import PrivacyLedger
 from fedbook.privacy.mechanisms import (
     ClientGaussian,
@@ -22,7 +22,7 @@ from fedbook.privacy.mechanisms import (
     release_sum,
     row_norm,
     sum_sensitivity,
-)
+)  # fmt: skip
 from fedbook.privacy.release import Release
 from fedbook.privacy.sampled import (
     PaperSigma,
@@ -34,39 +34,13 @@ from fedbook.privacy.sampled import (
     smallest_paper_epsilon,
     without_replacement_floor,
     without_replacement_rdp,
-)
+)  # fmt: skip
 
 __all__ = [
-    "ClientGaussian",
-    "Clip",
-    "LowerBound",
-    "PaperSigma",
-    "PrivacyLedger",
-    "Release",
-    "calibrate",
-    "calibrate_sampled",
-    "canary_scores",
-    "clip",
-    "epsilon_lower_bound",
-    "exact_epsilon",
-    "gaussian_delta",
-    "gaussian_epsilon",
-    "gaussian_epsilon_lower_bound",
-    "gaussian_mu",
-    "gaussian_noise",
-    "gaussian_rdp",
-    "gaussian_rdp_epsilon",
-    "paper_sigma",
-    "privacy_loss_curve",
-    "randomised_response_epsilon",
-    "rdp_to_epsilon",
-    "release_sum",
-    "row_norm",
-    "sampled_epsilon",
-    "sampled_gaussian_rdp",
-    "shortcut_rdp",
-    "smallest_paper_epsilon",
-    "sum_sensitivity",
-    "without_replacement_floor",
-    "without_replacement_rdp",
-]
+    "ClientGaussian", "Clip", "LowerBound", "PaperSigma", "PrivacyLedger", "Release", "calibrate", "calibrate_sampled",
+    "canary_scores", "clip", "epsilon_lower_bound", "exact_epsilon", "gaussian_delta", "gaussian_epsilon",
+    "gaussian_epsilon_lower_bound", "gaussian_mu", "gaussian_noise", "gaussian_rdp", "gaussian_rdp_epsilon",
+    "paper_sigma", "privacy_loss_curve", "randomised_response_epsilon", "rdp_to_epsilon", "release_sum", "row_norm",
+    "sampled_epsilon", "sampled_gaussian_rdp", "shortcut_rdp", "smallest_paper_epsilon", "sum_sensitivity",
+    "without_replacement_floor", "without_replacement_rdp",
+]  # fmt: skip

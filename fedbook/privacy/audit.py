@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.intervals import clopper_pearson
+from fedbook.intervals import clopper_pearson, exact_bounds
 from fedbook.privacy.gaussian import exact_epsilon
 
 Runs = Callable[[list[int]], Tensor]
@@ -198,13 +198,7 @@ def _between(scores: np.ndarray) -> np.ndarray:
 
 
 def _bounds(successes: np.ndarray, trials: int, confidence: float) -> tuple[np.ndarray, np.ndarray]:
-    """Clopper-Pearson's bounds of :func:`clopper_pearson` for many counts at once (only the choice rests on them)."""
-    from scipy.special import betaincinv
-
-    tail = (1 - confidence) / 2
+    """:func:`exact_bounds`, of each different count once."""
     counts, place = np.unique(successes, return_inverse=True)
-    failures = trials - counts
-    with np.errstate(invalid="ignore"):
-        low = np.where(counts > 0, betaincinv(counts, failures + 1, tail), 0.0)
-        high = np.where(failures > 0, 1 - betaincinv(np.maximum(failures, 1), counts + 1, tail), 1.0)
+    low, high = exact_bounds(counts, trials, confidence)
     return low[place], high[place]

@@ -1,7 +1,5 @@
 """Steps that keep running statistics: no decay, no momentum, no share of the clip, and otherwise sgd's own step."""
 
-import math
-
 import pytest
 import torch
 
@@ -118,9 +116,6 @@ def test_fixed_entries_are_seen_and_stay():
     assert all(float((carry["theta"][n] - half["theta"][n]).abs().max()) < 1e-11 for n in half["theta"])
 
 
-@pytest.mark.parametrize("keep", [-0.1, 1.1, math.nan, "x"])
-def test_bad_keeps_are_named(keep):
-    with pytest.raises((TypeError, ValueError), match="^keep: got"):
-        sgd(loss, 0.1, keep=keep)
+def test_statistics_of_two_batches_a_step_are_refused():
     with pytest.raises(ValueError, match="^keep: got 0.9; allowed is None with sam_radius"):
         sgd(loss, 0.1, sam_radius=0.1, keep=0.9)
