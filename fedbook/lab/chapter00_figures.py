@@ -16,7 +16,7 @@ from fedbook.lab.style import FAINT_REFERENCE, PALETTE, SHADE, series
 from fedbook.randomness import stream
 
 
-def draw_bars(ax: Axes, values: Mapping[str, Tensor], *, y_label: str = "accuracy") -> str:
+def draw_bars(ax: Axes, values: Mapping[str, Tensor]) -> str:
     """One bar a label: the mean over seeds, a dot for each seed. Shapes: label -> [S]."""
     parts = []
     for i, (label, seeds) in enumerate(values.items()):
@@ -26,9 +26,9 @@ def draw_bars(ax: Axes, values: Mapping[str, Tensor], *, y_label: str = "accurac
         ax.annotate(f"{mean:.2f}", (i + 0.33, mean), va="center", fontsize="small")
         parts.append(f"{label} {mean:.3f}")
     ax.set_xticks(range(len(values)), [label.replace(", ", ",\n") for label in values])
-    ax.set_ylabel(y_label)
+    ax.set_ylabel("accuracy")
     ax.set_ylim(0, 1.05)
-    return f"Mean {y_label} over {len(next(iter(values.values())))} seeds: {'; '.join(parts)}."
+    return f"Mean accuracy over {len(next(iter(values.values())))} seeds: {'; '.join(parts)}."
 
 
 def draw_between(ax: Axes, mix: Tensor, losses: Mapping[str, Tensor]) -> str:

@@ -136,12 +136,12 @@ class NoiseEffect(NamedTuple):
 
 
 def noise_effect(
-    sigma: float = 0.3, sizes: tuple[int, ...] = SIZES, draws: int = 1000, symmetric: bool = False, seed: int = 0
+    sigma: float = 0.3, sizes: tuple[int, ...] = SIZES, draws: int = 1000, seed: int = 0
 ) -> NoiseEffect:
     """Noise of deviation ``sigma`` on each entry of each upload: sigma^2 sum_k q_k^2 sum_p |d_p (R - q_k R_k)|^2.
 
     ``entry_by_entry``: the training gradients are linear in the noise, so a unit of it in every entry of every upload
-    in turn says it all. ``symmetric``: every upload is replaced by its symmetric part, which changes nothing.
+    in turn says it all.
     """
     small = toy(sizes, seed)
     shape = (small.clients, WIDTH, WIDTH)
@@ -149,7 +149,7 @@ def noise_effect(
 
     def change(noise: Tensor) -> Tensor:
         """What noise [J, H, H] in the uploads does to the averaged gradient."""
-        return _trained_gradient(small, exact + ((noise + noise.mT) / 2 if symmetric else noise)) - clean
+        return _trained_gradient(small, exact + noise) - clean
 
     clean = _trained_gradient(small, exact)
     units = torch.eye(math.prod(shape), dtype=torch.float64).view(-1, *shape)

@@ -28,18 +28,18 @@ WIDTHS = (2, 4, 16)
 FRONT = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 
 
-def mu_drawer(table: Table | None = None, seed: int = 0) -> Callable[..., str]:
+def mu_drawer(table: Table, seed: int = 0) -> Callable[..., str]:
     """``draw(axes, mu, width, sign)``: left one client's way at that mu before the front of all mu, right real runs.
 
-    ``table``: Hetero-SSFL with mu varied. Shapes: ``axes`` two of them, one without a table.
+    ``table``: Hetero-SSFL with mu varied. Shapes: ``axes`` two of them.
     """
-    (client, others), cells = neighbours(seed), {} if table is None else _runs_by_mu(table)
+    (client, others), cells = neighbours(seed), by_setting("mu", table, proximal="distance")["hetero-ssfl"]
     grid = torch.tensor(FRONT, dtype=torch.float64)
     fronts = {(d, s): descend(client, d, grid, others, s) for d in WIDTHS for s in SIGNS.values()}
     ceilings = {d: float(ceiling(others, d)) for d in WIDTHS}
 
     def draw(axes: Any, *, mu: float, width: int, sign: str) -> str:
-        spots = panels(axes, 2 if cells else 1)
+        spots = panels(axes, 2)
         front, limit = fronts[width, sign], ceilings[width]
         path = descend(client, width, torch.tensor([mu], dtype=torch.float64), others, sign)
         left = spots[0]
@@ -61,14 +61,9 @@ def mu_drawer(table: Table | None = None, seed: int = 0) -> Callable[..., str]:
             f"from {first[0]:.2f} to {end[0]:.2f} (at most {limit:.2f}); alone it is {float(front.loss[-1, 0]):.2f} "
             f"and {float(front.similarity[-1, 0]):.2f}."
         )
-        return told + (_draw_runs(spots[1], cells, mu) if cells else "")
+        return told + _draw_runs(spots[1], cells, mu)
 
     return draw
-
-
-def _runs_by_mu(table: Table) -> dict[float, Cell]:
-    found = by_setting("mu", table, method="hetero-ssfl", proximal="distance")
-    return found["hetero-ssfl"]
 
 
 def _draw_runs(ax: Any, cells: dict[float, Cell], mu: float) -> str:
@@ -135,17 +130,17 @@ def weight_count(architecture: str, width: int) -> int:
     return size + 2 * features * width + 6 * width**2 + 22 * width
 
 
-def set_drawer(table: Table | None = None, metric: str = "probe_few", source: str = "holdout") -> Callable[..., str]:
+def set_drawer(table: Table) -> Callable[..., str]:
     """``draw(axes, images, width, clients, architecture)``: left bytes of a client and round, right stored accuracies.
 
-    ``table``: alignment_samples varied. Shapes: ``axes`` two of them, one without a table.
+    ``table``: alignment_samples varied. Shapes: ``axes`` two of them.
     """
-    found = {} if table is None else by_setting("alignment_samples", table, alignment_source=source)
+    metric, found = "probe_few", by_setting("alignment_samples", table, alignment_source="holdout")
     points = {m: {v: OURS.interval(c, metric) for v, c in own.items()} for m, own in found.items()}
     sizes = sorted({round(10 ** (k / 12)) for k in range(12, 49)})
 
     def draw(axes: Any, *, images: float, width: int, clients: int, architecture: str) -> str:
-        spots = panels(axes, 2 if points else 1)
+        spots = panels(axes, 2)
         images = round(images)
         at = exchanged(images, width, clients, architecture)
         by_size = [exchanged(n, width, clients, architecture) for n in sizes]
@@ -173,7 +168,7 @@ def set_drawer(table: Table | None = None, metric: str = "probe_few", source: st
             f"{IN_BYTES(at.weights)} each way, {_times(2 * at.weights / (at.up + at.down))} as much in all; the "
             f"images themselves {IN_BYTES(at.once)}, once."
         )
-        return told + (_draw_accuracy(spots[1], images) if points else "")
+        return told + _draw_accuracy(spots[1], images)
 
     def _draw_accuracy(ax: Any, images: int) -> str:
         parts = []

@@ -71,16 +71,14 @@ class Reduced(NamedTuple):
     nu: float
 
 
-def recursion_b1(agents: int, smoothness: float = 1.0, curvature: float = 1.0, inner: int | None = None) -> Reduced:
+def recursion_b1(agents: int, smoothness: float = 1.0, curvature: float = 1.0) -> Reduced:
     """Lemma B.1's recursion with the proof's a_1 = 2/3, a_2 = 1/2, mu = 1/10, run backwards from c_m = 0.
 
-    lr = mu / (L N^(2/3) sqrt zeta), beta = L sqrt(zeta) / N^(1/3), m = floor(10 N / 3), unless ``inner`` is given.
+    lr = mu / (L N^(2/3) sqrt zeta), beta = L sqrt(zeta) / N^(1/3), m = floor(10 N / 3).
     c_j = c_{j+1} (1 + theta) + L^3 lr^2 with theta = beta lr + 2 zeta L^2 lr^2, so c_0 = L^3 lr^2 ((1 + theta)^m - 1)
     / theta. nu = min delta * L N^(2/3) sqrt zeta. Source: PriRFed, Lemma B.1.
     """
-    size = smoothness
-    zeta = curvature
-    inner = 10 * agents // 3 if inner is None else inner
+    size, zeta, inner = smoothness, curvature, 10 * agents // 3
     scale = size * agents ** (2 / 3) * math.sqrt(zeta)
     lr, beta = 0.1 / scale, size * math.sqrt(zeta) / agents ** (1 / 3)
     theta, c = beta * lr + 2 * zeta * (size * lr) ** 2, [0.0]

@@ -66,18 +66,16 @@ class Runs(NamedTuple):
 
 
 def simulate(
-    problem: HyperbolicMean, std: float, rounds: int = 40, repetitions: int = 40, cohort: int | None = None,
-    lr: float | None = None, seed: int = 0,
-) -> Runs:  # fmt: skip
+    problem: HyperbolicMean, std: float, rounds: int = 40, repetitions: int = 40, cohort: int | None = None
+) -> Runs:
     """PriRFed with one full-batch noisy step of each of ``cohort`` agents (everybody by default) a round.
 
-    ``std`` of every agent's noise in an orthonormal basis; ``lr`` is 1 / (2 L) unless given; start at distance 0.85
-    from the best point.
+    ``std`` of every agent's noise in an orthonormal basis; steps of 1 / (2 L); start at distance 0.85 from the best
+    point.
     """
     agents = len(problem.records)
     cohort = agents if cohort is None else cohort
-    lr = 0.5 / problem.smoothness if lr is None else lr
-    rng, best = stream(seed, "hyperbolic rounds"), problem.best
+    lr, rng, best = 0.5 / problem.smoothness, stream(0, "hyperbolic rounds"), problem.best
     x = H.exp(best, 0.85 * H.basis(best)[0]).expand(repetitions, 3)
     gaps, squares, farthest, lowest = [], [], 0.0, problem.value(best)
     for t in range(rounds + 1):

@@ -8,26 +8,26 @@ from __future__ import annotations
 import math
 
 
-def growth_sum(local_steps: int, start: float, added: float, growth: float | None = None) -> dict[str, float]:
+def growth_sum(local_steps: int, start: float, added: float) -> dict[str, float]:
     """sum of A_i over i < Q for A_{i+1} = C A_i + D: added up, by the closed form, and with the printed exponents.
 
-    ``start`` A_0, ``added`` D, ``growth`` C, 1 + 2 / Q unless given. "printed" adds up (A.51), whose every term is one
+    ``start`` A_0, ``added`` D, C = 1 + 2 / Q. "printed" adds up (A.51), whose every term is one
     step late; (A.55) and (A.62) then state the right sum. Source: C-VFL, (A.46)-(A.65).
     """
-    found = off_by_one(local_steps, start, added, growth)
-    c, q = _growth(local_steps, growth), local_steps
+    found = off_by_one(local_steps, start, added)
+    c, q = 1 + 2 / local_steps, local_steps
     ratio = (c**q - 1) / (c - 1)
     closed = start * ratio + added / (c - 1) * (ratio - q)
     return {"added up": math.fsum(found["exact"]), "closed form": closed, "printed": math.fsum(found["printed"])}
 
 
-def off_by_one(local_steps: int, start: float, added: float, growth: float | None = None) -> dict[str, list[float]]:
+def off_by_one(local_steps: int, start: float, added: float) -> dict[str, list[float]]:
     """A_0 .. A_{Q-1}: "exact" by the recursion, "corrected" by its closed form, "printed" as (A.51) has them.
 
     At the first local step after the exchange (A.51) gives A_0 where C A_0 + D is meant.
     Source: C-VFL, (A.50), (A.51).
     """
-    c, exact = _growth(local_steps, growth), [start]
+    c, exact = 1 + 2 / local_steps, [start]
     for _ in range(local_steps - 1):
         exact.append(c * exact[-1] + added)
 
@@ -94,11 +94,6 @@ def constants_of_theorem_4_2(local_steps: int = 5, ratio: float = 3.0) -> dict[s
         "compression, from 64": (compression_factor(q, at_cap, 1.0), 92.0),
         "compression, from 36": (compression_factor(q, at_cap, 1.0, 36.0), 92.0),
     }
-
-
-def _growth(local_steps: int, growth: float | None) -> float:
-    q = local_steps
-    return 1 + 2 / q if growth is None else growth
 
 
 def _lengths(local_steps: int, lr: float, smooth: float, smooth_m: float) -> tuple[float, float]:  # Q eta L, Q eta L_m
