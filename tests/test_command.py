@@ -160,7 +160,7 @@ def test_a_metric_of_zero_is_a_number_and_none_is_diverged():
              "cells": [{"method": "m", "varied": {}, "runs": runs}]}  # fmt: skip
     assert experiment.summary(table)["cells"][0]["mean"] == 0.25
     runs[0]["metrics"]["accuracy"] = None
-    assert experiment.summary(table)["cells"][0]["mean"] is None 
+    assert experiment.summary(table)["cells"][0]["mean"] is None
 
 
 REFUSED = {

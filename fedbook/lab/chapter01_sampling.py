@@ -135,9 +135,7 @@ class NoiseEffect(NamedTuple):
     drawn: Estimate
 
 
-def noise_effect(
-    sigma: float = 0.3, sizes: tuple[int, ...] = SIZES, draws: int = 1000, seed: int = 0
-) -> NoiseEffect:
+def noise_effect(sigma: float = 0.3, sizes: tuple[int, ...] = SIZES, draws: int = 1000, seed: int = 0) -> NoiseEffect:
     """Noise of deviation ``sigma`` on each entry of each upload: sigma^2 sum_k q_k^2 sum_p |d_p (R - q_k R_k)|^2.
 
     ``entry_by_entry``: the training gradients are linear in the noise, so a unit of it in every entry of every upload

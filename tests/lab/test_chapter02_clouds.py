@@ -1,6 +1,5 @@
 """Chapter 2's clouds and pictures: what they draw and say is computed here again, with NumPy."""
 
-
 import numpy as np
 import pytest
 from matplotlib.figure import Figure

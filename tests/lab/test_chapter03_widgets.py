@@ -1,6 +1,5 @@
 """Chapter 3's widgets: what they draw and say is computed here again; every control goes to both ends."""
 
-
 import torch
 
 from fedbook.geometry import Hyperboloid

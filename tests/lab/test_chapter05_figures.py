@@ -1,6 +1,5 @@
 """Chapter 5's figures say the numbers of their inputs, and what they draw is what the package's compressors do."""
 
-
 import torch
 
 from fedbook.federation import Rounds
