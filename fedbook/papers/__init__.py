@@ -1,4 +1,4 @@
-"""One file a chapter: its configuration, the algorithm in the paper's order, its baselines."""
+"""One folder a paper: the algorithm in the paper's order, its problem, its losses, accounting and baselines."""
 
 from __future__ import annotations
 
