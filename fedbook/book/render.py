@@ -16,8 +16,8 @@ from fedbook.book.run import ChapterReport, read_reports
 COMMITTED = '<p class="note">The outputs on this page are those committed with the book, at full sizes.</p>'
 OWN_RUN = '<p class="note">The outputs on this page are those of a run on this machine, profile {}.</p>'
 INTRODUCTION = """<h1>fedbook: federated learning you can run</h1>
-<p>Each chapter rebuilds one method from its derivation to its experiments, on real data, in a notebook whose
-every number was computed where it stands. {reference}</p>
+<p>Each chapter rebuilds one method from its derivation to its experiments, on real data, in a notebook that is its own
+test. {reference}</p>
 <p>The pages show the notebooks with their committed outputs, at full sizes, unless the table says otherwise. Runs at
 quick sizes on this machine are the proof that everything works here; their numbers stand on no page.</p>"""
 COLUMNS = ("Checked here", "Outputs", "Seconds", "Peak MB")
