@@ -108,7 +108,7 @@ CHAPTERS: tuple[Chapter, ...] = (
         title="Representations: what self-supervision learns, and how it is judged",
         citation="T. Chen, S. Kornblith, M. Norouzi, G. Hinton. A Simple Framework for Contrastive Learning of Visual "
         "Representations. ICML 2020, arXiv 2002.05709.",
-        claim="Two views of one image are enough to train an encoder without labels; only fair bars show what it learned.",
+        claim="Two views of one image train an encoder without labels; only fair bars show what it learned.",
         parameters=_sizes(quick={}),
     ),
     FEDSC,
