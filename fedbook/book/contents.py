@@ -100,7 +100,7 @@ CHAPTERS: tuple[Chapter, ...] = (
         citation="C. Dwork, A. Roth. The Algorithmic Foundations of Differential Privacy. Foundations and Trends in "
         "Theoretical Computer Science 9, 2014.",
         claim="Noise scaled to what one person can change bounds what anybody can learn about that person.",
-        parameters=_sizes(quick={}),
+        parameters=_sizes(quick={"draws": 5000, "clients": 200, "rounds": 30, "repetitions": 2}),
     ),
     Chapter(
         number=0,
