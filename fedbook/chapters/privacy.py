@@ -238,16 +238,16 @@ def solution_most_true_positives(false_positive_rate, epsilon, delta):
 @exercise(
     "00-p9",
     solution=solution_most_true_positives,
-    hints=("Solve the second bound for t.", "Three numbers limit t: both bounds, and 1."),
+    hints=("Solve the second bound for g.", "Three numbers limit g: both bounds, and 1."),
     wrong_answers=(
         WrongAnswer(
             "first bound", lambda false_positive_rate, epsilon, delta: min(1.0, math.exp(epsilon) * false_positive_rate
                                                                            + delta),
-            "expected 0.815", "That is the first bound alone; for large false positive rates the second is smaller.",
+            "expected 0.816", "That is the first bound alone; for large false positive rates the second is smaller.",
         ),
         WrongAnswer(
             "no limit", lambda false_positive_rate, epsilon, delta: math.exp(epsilon) * false_positive_rate + delta,
-            "expected 0.815", "A rate is at most 1, and the second bound is smaller still.",
+            "expected 0.816", "A rate is at most 1, and the second bound is smaller still.",
         ),
     ),
 )  # fmt: skip
