@@ -21,17 +21,18 @@ from fedbook.randomness import normal, stream
 
 
 def draw_federation(ax: Axes) -> str:
-    """The server on top, three clients with their images below, what goes down and what comes up."""
-    boxes = [gallery.Box(50, 84, 44, 22, "server\naverages the models", gallery.SERVER)]
-    boxes += [gallery.Box(x, 16, 26, 26, text) for x, text in
-              ((16, "client 1\nown images\ntrains"), (50, "client 2\nown images\ntrains"),
-               (84, "client K\nown images\ntrains"))]  # fmt: skip
+    """The server on top, the first and the last client with their images below, what goes down and what comes up."""
+    boxes = [
+        gallery.Box(50, 84, 44, 24, "server\naverages the models", gallery.SERVER),
+        gallery.Box(18, 18, 34, 28, "client 1\nkeeps its images\ntrains the model"),
+        gallery.Box(82, 18, 34, 28, "client K\nkeeps its images\ntrains the model"),
+    ]
     arrows = []
-    for k, number in ((1, "1"), (2, "2"), (3, "K")):
+    for k, number in ((1, "1"), (2, "K")):
         arrows.append(gallery.Arrow(0, k, r"$\theta$", gallery.DOWN, 4))
         arrows.append(gallery.Arrow(k, 0, rf"$\theta_{number}$", gallery.UP, 4))
     sentence = gallery.draw_system(ax, boxes, arrows)
-    ax.text(67, 16, "...", ha="center", va="center")
+    ax.text(50, 18, ". . .", ha="center", va="center")
     return sentence
 
 
@@ -69,7 +70,7 @@ def draw_standing(axes: Sequence[Axes], tables: Mapping[str, pd.DataFrame]) -> s
     """Points of accuracy beside FedAvg, a panel a split. ``tables``: title -> rows of ``results.differences``."""
     sentences = []
     for ax, (title, table) in zip(axes, tables.items(), strict=True):
-        said = gallery.draw_forest(ax, table, base="FedAvg, one epoch", label="points of accuracy", scale=100.0)
+        said = gallery.draw_forest(ax, table, base="FedAvg", label="points of accuracy", scale=100.0)
         ax.set_title(title)
         sentences.append(f"{title}: {said}")
     return " ".join(sentences)
