@@ -23,14 +23,14 @@ from fedbook.randomness import normal, stream
 def draw_federation(ax: Axes) -> str:
     """The server on top, the first and the last client with their images below, what goes down and what comes up."""
     boxes = [
-        gallery.Box(50, 84, 44, 24, "server\naverages the models", gallery.SERVER),
-        gallery.Box(18, 18, 34, 28, "client 1\nkeeps its images\ntrains the model"),
-        gallery.Box(82, 18, 34, 28, "client K\nkeeps its images\ntrains the model"),
+        gallery.Box(50, 84, 44, 24, "server\n4  averages the models", gallery.SERVER),
+        gallery.Box(18, 18, 34, 28, "client 1\nkeeps its images\n2  trains the model"),
+        gallery.Box(82, 18, 34, 28, "client K\nkeeps its images\n2  trains the model"),
     ]
     arrows = []
     for k, number in ((1, "1"), (2, "K")):
-        arrows.append(gallery.Arrow(0, k, r"$\theta$", gallery.DOWN, 4))
-        arrows.append(gallery.Arrow(k, 0, rf"$\theta_{number}$", gallery.UP, 4))
+        arrows.append(gallery.Arrow(0, k, r"1  $\theta$", gallery.DOWN, 4))
+        arrows.append(gallery.Arrow(k, 0, rf"3  $\theta_{number}$", gallery.UP, 4))
     sentence = gallery.draw_system(ax, boxes, arrows)
     ax.text(50, 18, ". . .", ha="center", va="center")
     return sentence
@@ -60,9 +60,10 @@ def draw_plane(
     ax.plot(*rest.tolist(), "X", color=style.PALETTE[1], markersize=10, label="where FedAvg rests")
     ax.set(xlim=(-1.4, 1.4), ylim=(-1.0, 1.7), xlabel="$w_1$", ylabel="$w_2$", title=f"after {t} rounds")
     ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-    gap, left = float((rest - best).norm()), float((server[t] - rest).norm())
+    displaced, remaining = float((rest - best).norm()), float((server[t] - rest).norm())
     return (
-        f"After {t} rounds the server is {left:.3f} away from its resting point, which lies {gap:.3f} from the minimum."
+        f"After {t} rounds the server is {remaining:.3f} away from its resting point, "
+        f"which lies {displaced:.3f} from the minimum."
     )
 
 
