@@ -292,7 +292,7 @@ def _normal(a: Tensor, b: Tensor) -> tuple[float, float]:
 
 
 @exercise(
-    "00-r7",
+    "00-r8",
     solution=solution_paired_interval,
     hints=(
         "First the differences seed by seed; then the interval of one row of numbers.",
@@ -321,7 +321,7 @@ def check_paired_interval(answer: Callable[[Tensor, Tensor], tuple[float, float]
 
 
 @exercise(
-    "00-r8",
+    "00-r7",
     solution=1,
     hints=("Which of the controls is the most serious one?",),
     wrong_answers=(
