@@ -102,7 +102,7 @@ CHAPTERS: tuple[Chapter, ...] = (
         citation="T. Chen, S. Kornblith, M. Norouzi, G. Hinton. A Simple Framework for Contrastive Learning of Visual "
         "Representations. ICML 2020, arXiv 2002.05709.",
         claim="Two views of one image train an encoder without labels; only fair bars show what it learned.",
-        parameters=_sizes(quick={}),
+        parameters=_sizes(quick={"steps": 36, "batch": 64, "repetitions": 2, "samples": 400}),
     ),
     FEDSC,
     FEDSC.also("results", quick={}),
