@@ -106,7 +106,7 @@ CHAPTERS: tuple[Chapter, ...] = (
     ),
     FEDSC,
     FEDSC.also("results", quick={}),
-    FEDSC.also("proofs", quick={}),
+    FEDSC.also("proofs", quick={"draws": 1000, "descent_rounds": 20, "repetitions": 4}),
     Chapter(
         number=2,
         slug="hetero_ssfl",
