@@ -51,6 +51,16 @@ def write(path: str | Path, text: str) -> None:
         file.write(text.encode())
 
 
+def read(path: Path) -> Any:
+    """The JSON in the file ``path``, None if there is none. Raises: Refused."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise Refused(f"--out: {path} is damaged ({error}); allowed is another folder") from error
+
+
 @contextmanager
 def claimed(
     folder: Path | None, identity: Mapping[str, Any], results: Sequence[str], resume: bool, prolonged: str | None = None
@@ -87,12 +97,7 @@ def claimed(
 
 def _check(folder: Path, wanted: dict[str, Any], there: list[str], resume: bool, prolonged: str | None) -> None:
     """Raises: Refused, if what lies in the folder is another run's or would be overwritten."""
-    try:
-        found = json.loads((folder / IDENTITY).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        found = None
-    except ValueError as error:
-        raise Refused(f"--out: {folder / IDENTITY} is damaged; allowed is another folder") from error
+    found = read(folder / IDENTITY)
     if not there and not resume:  # nothing can be lost
         return
     files = ", ".join(there) or IDENTITY
@@ -126,10 +131,8 @@ def _locked(folder: Path) -> Iterator[None]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            raise Refused(
-                f"--out: {folder} is in use by {file.read().strip() or 'another process'}; allowed is another folder, or "
-                "to wait for its end"
-            ) from None
+            who = file.read().strip() or "another process"
+            raise Refused(f"--out: {folder} is in use by {who}; allowed is another folder, or to wait") from None
         except OSError as error:
             warnings.warn(f"{folder} cannot be locked ({error.strerror}): start no second run there", stacklevel=2)
         try:
