@@ -154,12 +154,13 @@ def ended(rounds: Rounds, metric: str, slot: int = 0) -> tuple[str, str | None]:
             if isinstance(leaf, torch.Tensor) and not bool(leaf[slot].isfinite().all()):
                 return "diverged", f"{name} is no longer finite (a smaller step size may help)"
     judged = next((r.metrics for r in reversed(rounds.history) if r.metrics), {})
-    for name in (metric, "loss"):
-        value = judged.get(name, [0.0] * len(rounds.seeds))[slot]
-        if value is None:
+    own = {name: values[slot] for name, values in judged.items()}
+    expected = (metric, "loss") if metric == "accuracy" else (metric,)  # where features are judged, some have no loss
+    for name in expected:
+        if name in own and own[name] is None:
             return "diverged", f"{name} is no longer finite (a smaller step size may help)"
-        if name == "loss" and abs(value) > RUNAWAY:
-            return "diverged", f"the loss has grown to {value:.3g} (a smaller step size may help)"
+    if abs(own.get("loss") or 0.0) > RUNAWAY:
+        return "diverged", f"the loss has grown to {own['loss']:.3g} (a smaller step size may help)"
     return "done", None
 
 
