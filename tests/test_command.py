@@ -187,6 +187,9 @@ REFUSED = {
     "no data set": (["data"], "name: got none; allowed is"),
     "steps too long": (["run", "fedavg", "--set", "lr=1e300"], r"lr: got 1e\+300; allowed is at most 1e\+38"),
     "much noise": (["run", "fedsc", "--set", "sigma=1e39"], r"sigma: got 1e\+39; allowed is"),
+    "steps too long on a manifold": (["run", "prirfed", "--set", "lr=1e308"], r"lr: got 1e\+308; allowed is at most"),
+    "a large clip": (["run", "prirfed", "--set", "clip_norm=1e300"], r"clip_norm: got 1e\+300; allowed is at most"),
+    "much noise on a manifold": (["run", "prirfed", "--set", "sigma=1e300"], r"sigma: got 1e\+300; allowed is at most"),
     "many clients": (["run", "fedavg", "--set", "clients=9999999999999999999999"], "clients: got 9+; allowed is"),
     "too few images for the problem": (
         ["compare", "hetero_ssfl", "--methods", "local-ssl", "--seeds", "1", "--set", "train_samples=200"],
