@@ -112,7 +112,7 @@ def main(folder):
         whole[words[0]], seconds[words[0]] = results(words, folder / words[0]), time.perf_counter() - begun
 
     def entry(came, words, out, status):
-        report.append({"came": came, "status": status, "said": said(out)[-300:]})
+        report.append({"came": came, "status": status, "said": said(out)[-1000:]})
         report[-1]["same"] = gone_on(words, out, whole[words[0]])
 
     for words, signals in ((RUN, (12, 8, 12)), (COMPARE, (2, 2, 2))):
@@ -123,7 +123,7 @@ def main(folder):
                 time.sleep(seconds[words[0]] * moment / moments)
                 os.kill(pid, number)
                 entry(number.name, words, out, end(pid))
-    for prepare in (*map(full_disk, (1, 2, 3, 9, 32, 33)), limited(100), limited(3000)):
+    for prepare in (*map(full_disk, (1, 2, 3, 9, 32, 33)), limited(300), limited(3000)):
         out = folder / f"full-{len(report)}"
         entry("full disk", RUN, out, end(begin(RUN, out, prepare)))
     for moment in range(4):
