@@ -63,6 +63,7 @@ def draw_learning(
         ax.plot(rounds, np.mean(runs, 0), color=colour, linewidth=2.2, marker="", linestyle=line)
         ax.text(rounds[-1] * 1.015, places[name], name, color=colour, va="center", fontsize=9)
     ax.set_xlim(0, rounds[-1] * 1.3)
+    ax.set_xticks(rounds)
 
 
 def draw_steps(ax: Axes, steps: pd.DataFrame, chosen: str) -> None:
