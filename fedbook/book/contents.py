@@ -67,10 +67,7 @@ FEDSC = Chapter(
     citation="S. Jing, A. Yu, S. Zhang, S. Zhang. FedSC: Provable Federated Self-supervised Learning with Spectral "
     "Contrastive Objective over Non-i.i.d. Data. ICML 2024.",
     claim="Sharing one correlation matrix a client lets samples of different clients be contrasted.",
-    parameters=_sizes(
-        quick={"repetitions": 1, "samples": 20, "descent_rounds": 80, "draws": 500},
-        paper={"rounds": 200, "repetitions": 10},
-    ),
+    parameters=_sizes(quick={"rounds": 3, "repetitions": 2, "draws": 300}),
 )
 
 CHAPTERS: tuple[Chapter, ...] = (

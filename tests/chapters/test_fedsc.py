@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from fedbook.lab import chapter01
+from fedbook.chapters import fedsc_exercises as lesson
 from fedbook.lab.exercises import check
 from fedbook.papers.fedsc.spectral import bank_objective, norm_clip, spectral_loss
 from fedbook.randomness import normal, stream
@@ -15,7 +15,7 @@ def test_the_two_clients_are_the_packages():
     z = torch.tensor([[2.0, 0.0], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]).double()[:, None]
     whole = bank_objective(z, torch.tensor([0, 1, 1, 1]), 2)
     inter = spectral_loss(z[:1].expand(1, 2, 2), 0.25, whole.matrices[1]).inter
-    assert chapter01.solution_two_clients() == pytest.approx(
+    assert lesson.solution_two_clients() == pytest.approx(
         [float(whole.loss), float(whole.loss + whole.gap), float(inter)], abs=1e-12
     )
     assert check("01-1", torch.tensor([-0.125, 1.0, 3.0])).status == "right"
@@ -27,7 +27,7 @@ def test_the_local_loss_is_the_packages():
         z, uploaded, total = 2 * normal((4, 2, 3), rng), normal((3, 3), rng), normal((3, 3), rng)
         q, mu = 0.1 + 0.15 * seed, 1.0 + seed
         right = spectral_loss(norm_clip(z, mu), q, (total - q * uploaded) / (1 - q)).total
-        found = chapter01.solution_local_loss(z, uploaded, total, q, mu)
+        found = lesson.solution_clipped_loss(z, uploaded, total, q, mu)
         assert float(found) == pytest.approx(float(right), rel=1e-12)
 
 
@@ -44,7 +44,7 @@ def test_other_ways_to_the_local_loss_are_right_too():
         return pull + q / 2 * push + (1 - q) * sum(v @ others @ v for v in flat) / len(flat)
 
     def in_float32(z, uploaded, total, q, mu):
-        return chapter01.solution_local_loss(z.float(), uploaded.float(), total.float(), q, mu)
+        return lesson.solution_clipped_loss(z.float(), uploaded.float(), total.float(), q, mu)
 
     for way in (by_packages, by_loops, in_float32):
         verdict = check("01-2", way)
@@ -53,7 +53,7 @@ def test_other_ways_to_the_local_loss_are_right_too():
 
 def test_two_directions_are_the_descent_of_the_loss():
     """Clients with half of their samples along e_0, half along e_j: best answer to frozen matrices, by descent."""
-    alpha, frozen, clients = 0.3, 2.4, chapter01.CLIENTS
+    alpha, frozen, clients = 0.3, 2.4, lesson.CLIENTS
     others = torch.zeros(3, 3, dtype=torch.float64)
     others[0, 0] = frozen / 2  # the others' own directions are orthogonal to this client's
     z = torch.zeros(4, 2, 3, dtype=torch.float64)
@@ -70,5 +70,5 @@ def test_two_directions_are_the_descent_of_the_loss():
     for _ in range(400):
         z = z - 2.0 * torch.func.grad(lambda v: bank_objective(v).loss)(z)
     squares = z.square().sum(-1)
-    assert torch.allclose(squares[:clients], torch.full((clients, 1), chapter01.SHARED).double(), atol=1e-6)
-    assert torch.allclose(squares[clients:], torch.full((clients, 1), chapter01.OWN).double(), atol=1e-6)
+    assert torch.allclose(squares[:clients], torch.full((clients, 1), lesson.SHARED).double(), atol=1e-6)
+    assert torch.allclose(squares[clients:], torch.full((clients, 1), lesson.OWN).double(), atol=1e-6)

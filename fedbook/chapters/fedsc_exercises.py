@@ -1,4 +1,4 @@
-"""Chapter 1's exercises: two clients, a client's loss, epsilon, a schedule."""
+"""The exercises of FedSC's lesson: two clients, a client's loss, epsilon, a schedule, the others, the gap, kappa."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedbook.randomness import normal, stream
 
 
 def solution_two_clients() -> list[float]:
-    """R_A = ((4, 0), (0, 0)), R_B = all ones, q = 1/4, 3/4: the global loss, FedAvg's, A's inter-client term in (5)."""
+    """R_A = ((4, 0), (0, 0)), R_B = all ones, shares 1/4, 3/4: global loss, FedAvg's, A's third term in (5)."""
     return [-2.5 + 4.75 / 2, (-4 + 16 / 2) / 4, 3 / 4 * 4]
 
 
@@ -26,11 +26,11 @@ def solution_two_clients() -> list[float]:
     "01-1",
     solution=solution_two_clients(),
     hints=("A client whose views all map to one z has R = z z^T and Tr R+ = |z|^2.",
-           "The global matrix is q_A R_A + q_B R_B with q = 1/4 and 3/4: ((1.75, 0.75), (0.75, 0.75)).",
-           "With two clients R_-A is R_B. The term's coefficient in (5) is 1 - q_A, without a half.",),
+           "The global matrix is p_A R_A + p_B R_B with p = 1/4 and 3/4: ((1.75, 0.75), (0.75, 0.75)).",
+           "With two clients R_-A is R_B. The term's coefficient in (5) is 1 - p_A, without a half.",),
     wrong_answers=(
         WrongAnswer("clients count alike", [0.5, 1.0, 3.0], "first number",
-                    "B has three of the four samples: q is 1/4 and 3/4, not 1/2 and 1/2."),
+                    "B has three of the four samples: p is 1/4 and 3/4, not 1/2 and 1/2."),
         WrongAnswer("no half", [2.25, 1.0, 3.0], "first number",
                     "The loss of all has HALF of the squared norm of the mean matrix."),
         WrongAnswer("norm not squared", [-1.4103, 1.0, 3.0], "first number",
@@ -44,16 +44,16 @@ def solution_two_clients() -> list[float]:
         WrongAnswer("the gap", [-0.125, 1.125, 3.0], "second number",
                     "That is by how much FedAvg's objective exceeds the global loss; give the objective."),
         WrongAnswer("clients averaged alike", [-0.125, 2.0, 3.0], "second number",
-                    "FedAvg weights the clients' losses by q too."),
+                    "FedAvg weights the clients' losses by p too."),
         WrongAnswer("half kept", [-0.125, 1.0, 1.5], "third number",
                     "The half stands in (4). In (5), where the others' matrix is frozen, it is dropped."),
         WrongAnswer("no coefficient", [-0.125, 1.0, 4.0], "third number",
-                    "That is Tr(R_A R_-A); its coefficient 1 - q_A is missing."),
-        WrongAnswer("q for 1 - q", [-0.125, 1.0, 1.0], "third number", "The coefficient is 1 - q_A, not q_A."),
+                    "That is Tr(R_A R_-A); its coefficient 1 - p_A is missing."),
+        WrongAnswer("p for 1 - p", [-0.125, 1.0, 1.0], "third number", "The coefficient is 1 - p_A, not p_A."),
         WrongAnswer("own matrix", [-0.125, 1.0, 12.0], "third number",
                     "A is contrasted with the others' matrix, not with its own."),
         WrongAnswer("aggregate", [-0.125, 1.0, 5.25], "third number",
-                    "The aggregate still holds A's own matrix; line 20 takes it out and divides by 1 - q_A."),
+                    "The aggregate still holds A's own matrix; line 20 takes it out and divides by 1 - p_A."),
         WrongAnswer("one number", -0.125, "three numbers"),
     ),
 )  # fmt: skip
@@ -72,13 +72,13 @@ def check_two_clients(answer: Any) -> str | None:
 # --- 01-2, code: a client's batch loss (5) with clipped representations and a frozen matrix
 
 
-def solution_local_loss(z: Tensor, uploaded: Tensor, total: Tensor, q: float, mu: float) -> Tensor:
+def solution_clipped_loss(z: Tensor, uploaded: Tensor, total: Tensor, p: float, mu: float) -> Tensor:
     z = z * (math.sqrt(mu) / z.norm(dim=-1, keepdim=True)).clamp(max=1)  # row by row; short ones stay
     rows = z.flatten(0, 1)
     own = rows.mT @ rows / len(rows)
-    others = (total - q * uploaded) / (1 - q)  # line 20
+    others = (total - p * uploaded) / (1 - p)  # line 20
     contraction = -(z[:, 0] * z[:, 1]).sum(-1).mean()
-    return contraction + q / 2 * own.square().sum() + (1 - q) * (own * others).sum()
+    return contraction + p / 2 * own.square().sum() + (1 - p) * (own * others).sum()
 
 
 def _clip_rows(z: Tensor, mu: float) -> Tensor:
@@ -100,37 +100,37 @@ def _loss(
 ) -> Callable[..., Tensor]:  # fmt: skip
     """The loss with one of its usual mistakes."""
 
-    def answer(z: Tensor, uploaded: Tensor, total: Tensor, q: float, mu: float) -> Tensor:
+    def answer(z: Tensor, uploaded: Tensor, total: Tensor, p: float, mu: float) -> Tensor:
         z = clip(z, mu)
         rows = z.flatten(0, 1)
         own = rows.mT @ rows / (len(z) if pairs else len(rows))
         taken = {"uploaded": uploaded, "batch": own, "nothing": torch.zeros_like(own)}[source]
-        others = (total - q * taken) / ((1 - q) if divide else 1)
+        others = (total - p * taken) / ((1 - p) if divide else 1)
         contraction = sign * (z[:, 0] * z[:, 1]).sum(-1).mean()
-        return contraction + q * intra * own.square().sum() + kept * (1 - q) * (own * others).sum()
+        return contraction + p * intra * own.square().sum() + kept * (1 - p) * (own * others).sum()
 
     return answer
 
 
-def _in_place(z: Tensor, uploaded: Tensor, total: Tensor, q: float, mu: float) -> Tensor:
-    return solution_local_loss(z.copy_(_clip_rows(z, mu)), uploaded, total, q, mu)
+def _in_place(z: Tensor, uploaded: Tensor, total: Tensor, p: float, mu: float) -> Tensor:
+    return solution_clipped_loss(z.copy_(_clip_rows(z, mu)), uploaded, total, p, mu)
 
 
 @exercise(
     "01-2",
-    solution=solution_local_loss,
+    solution=solution_clipped_loss,
     hints=("Clip first: every row is multiplied by min(1, sqrt(mu) / its norm).",
            "Rows of both views together, [2B, H], give the batch's matrix: their mean outer product.",
-           "Line 20: take q times what was UPLOADED out of the total and divide by 1 - q. Then (5), term by term.",),
+           "Line 20: take p times what was UPLOADED out of the total and divide by 1 - p. Then (5), term by term.",),
     wrong_answers=(
         WrongAnswer("half kept", _loss(kept=0.5), "case 1",
                     "The last term has no half in (5): the others' matrix is frozen, one of two slopes is left."),
         WrongAnswer("aggregate for the others", _loss(source="nothing", divide=False), "case 1",
-                    "The total still holds the client's own matrix: take q times the uploaded one out."),
+                    "The total still holds the client's own matrix: take p times the uploaded one out."),
         WrongAnswer("aggregate, divided", _loss(source="nothing"), "case 1",
-                    "You divide by 1 - q, but did not take the own matrix out first."),
+                    "You divide by 1 - p, but did not take the own matrix out first."),
         WrongAnswer("not divided", _loss(divide=False), "case 1",
-                    "What is left after taking the own matrix out has weights that sum to 1 - q: divide by it."),
+                    "What is left after taking the own matrix out has weights that sum to 1 - p: divide by it."),
         WrongAnswer("batch's matrix taken out", _loss(source="batch"), "case 1",
                     "The total holds the matrix that was uploaded, noise and all. Taking the batch's out leaves both."),
         WrongAnswer("no half on the square", _loss(intra=1.0), "case 1", "The own matrix's square keeps its half."),
@@ -147,37 +147,37 @@ def _in_place(z: Tensor, uploaded: Tensor, total: Tensor, q: float, mu: float) -
         WrongAnswer("0 / 0", _loss(lambda z, mu: z * (z.norm(dim=-1, keepdim=True).clamp(max=math.sqrt(mu))
                                                    / z.norm(dim=-1, keepdim=True))), "vector is 0",
                     "min(norm, sqrt(mu)) / norm is 0 / 0 for a zero vector; sqrt(mu) / norm, cut at 1, is not."),
-        WrongAnswer("three terms", lambda z, uploaded, total, q, mu: z.sum((0, 1)), "one number"),
+        WrongAnswer("three terms", lambda z, uploaded, total, p, mu: z.sum((0, 1)), "one number"),
         WrongAnswer("in place", _in_place, "changes"),
-        WrongAnswer("an error", lambda z, uploaded, total, q, mu: uploaded @ z.flatten(), "RuntimeError"),
+        WrongAnswer("an error", lambda z, uploaded, total, p, mu: uploaded @ z.flatten(), "RuntimeError"),
     ),
 )  # fmt: skip
-def check_local_loss(answer: Any) -> str | None:
+def check_clipped_loss(answer: Any) -> str | None:
     cases = [
         ((0.4, 0.9), 0.3, "all rows shorter than sqrt(mu)"),
         ((1.0, 6.0), 0.3, "short and long rows"),
         ((3.0, 6.0), 0.75, "long rows, a large client"),
         ((0.0, 1.0), 0.3, "a vector is 0"),
     ]
-    for case, ((low, high), q, words) in enumerate(cases, start=1):
+    for case, ((low, high), p, words) in enumerate(cases, start=1):
         mu, rng = 4.0, stream(case, "exercise representations")
         z = normal((5, 2, 3), rng)
         z = z / z.norm(dim=-1, keepdim=True) * (low + (high - low) * torch.from_numpy(rng.random((5, 2, 1))))
         z[0, 0] *= float(low > 0)
         uploaded, total = normal((3, 3), rng), normal((3, 3), rng)  # with noise, so not symmetric
         given = [tensor.clone() for tensor in (z, uploaded, total)]
-        found, right = answer(*given, q, mu), float(solution_local_loss(z, uploaded, total, q, mu))
+        found, right = answer(*given, p, mu), float(solution_clipped_loss(z, uploaded, total, p, mu))
         single = isinstance(found, Tensor) and found.numel() == 1 and not found.dtype.is_complex
         if isinstance(found, bool) or not (single or isinstance(found, (int, float))):
             return f"It should return one number; it returned {short(found)}."
         if not abs(float(found) - right) <= 1e-5 * max(1.0, abs(right)):
-            return f"In case {case} ({words}; q = {q}) the loss should be {right:.4f}; it is {float(found):.4f}."
+            return f"In case {case} ({words}; p = {p}) the loss should be {right:.4f}; it is {float(found):.4f}."
         if any(not torch.equal(a, b) for a, b in zip(given, (z, uploaded, total), strict=True)):
             return "The result is right, but the function changes the tensors it was given."
     return None
 
 
-# --- 01-3, code: what a client's matrices cost it
+# --- 01-7, code: what a client's matrices cost it
 
 
 def solution_client_epsilon(sampled: Sequence[bool], size: int, mu: float, sigma: float, delta: float) -> float:
@@ -204,7 +204,7 @@ def _summed(sampled: Sequence[bool], size: int, mu: float, sigma: float, delta: 
 
 
 @exercise(
-    "01-3",
+    "01-7",
     solution=solution_client_epsilon,
     hints=("Count first: which rounds make a client upload? Read lines 4 to 13 of Algorithm 1.",
            "One replaced sample takes away z z^T / n and brings another: how far is that at most, for |z|^2 <= mu?",
@@ -254,7 +254,7 @@ def check_client_epsilon(answer: Any) -> str | None:
     return None
 
 
-# --- 01-4, experiment, open: a schedule that is aligned in the end and does not swing
+# --- 01-6, experiment, open: a schedule that is aligned in the end and does not swing
 
 CLIENTS, ROUNDS = 10, 80
 SHARED, OWN = 2.0, 2.0 * CLIENTS  # |z|^2 at the optimum of the global loss, along the shared and along an own direction
@@ -280,7 +280,7 @@ def two_directions(alpha_first: float, alpha_last: float, kappa: float) -> tuple
 
 
 @exercise(
-    "01-4",
+    "01-6",
     solution={"alpha_first": 0.15, "alpha_last": 0.1, "kappa": 0.15},
     hints=("Own direction: what must alpha be in the end, so that 2 / alpha is what the global loss wants?",
            "Shared direction: an error e becomes (1 - kappa / alpha) e in a round. For which kappa does it shrink?",
@@ -288,7 +288,7 @@ def two_directions(alpha_first: float, alpha_last: float, kappa: float) -> tuple
            "does it need?",),
     wrong_answers=(
         WrongAnswer("the paper's schedule", {"alpha_first": 1.0, "alpha_last": 0.2, "kappa": 0.15}, "own direction",
-                    "alpha ends at 0.2, twice 1/J: 2 / alpha is at most 10, half of what the global loss wants."),
+                    "alpha ends at 0.2, twice 1/K: 2 / alpha is at most 10, half of what the global loss wants."),
         WrongAnswer("FedAvg", {"alpha_first": 1.0, "alpha_last": 1.0, "kappa": 0.15}, "own direction",
                     "alpha = 1 is FedAvg: the others' matrices are not used at all."),
         WrongAnswer("thorough training", {"alpha_first": 0.1, "alpha_last": 0.1, "kappa": 1.0}, "swings",
@@ -299,8 +299,8 @@ def two_directions(alpha_first: float, alpha_last: float, kappa: float) -> tuple
                     "Stable and aligned, but local training is too short to arrive in 80 rounds."),
         WrongAnswer("too late", {"alpha_first": 1.0, "alpha_last": 0.1, "kappa": 0.15}, "own direction",
                     "alpha is right only in the last few rounds: there is no time to follow it. Start lower."),
-        WrongAnswer("below 1/J", {"alpha_first": 0.1, "alpha_last": 0.05, "kappa": 0.05}, "own direction",
-                    "alpha below 1/J is misaligned in the other direction."),
+        WrongAnswer("below 1/K", {"alpha_first": 0.1, "alpha_last": 0.05, "kappa": 0.05}, "own direction",
+                    "alpha below 1/K is misaligned in the other direction."),
         WrongAnswer("alpha 0", {"alpha_first": 1.0, "alpha_last": 0.0, "kappa": 0.15}, "alpha_last"),
         WrongAnswer("kappa 2", {"alpha_first": 1.0, "alpha_last": 0.1, "kappa": 2.0}, "kappa"),
         WrongAnswer("one missing", {"alpha_first": 1.0, "alpha_last": 0.1}, "alpha_first, alpha_last, kappa"),
@@ -324,4 +324,147 @@ def check_schedule(answer: Any) -> str | None:
     if abs(own[-1] - OWN) > 0.1 * OWN:
         return (f"The shared direction is calm (never more than {swing:.2g} off), but |z|^2 along the own direction "
                 f"ends at {own[-1]:.1f}; the global loss wants {OWN:g}, to a tenth.")  # fmt: skip
+    return None
+
+
+# --- 01-3, find the bug: the others' matrices before the barrier, and with the own matrix inside
+
+
+def solution_others_of(uploads: Sequence[Tensor], p: Sequence[float]) -> list[Tensor]:
+    total = sum(p_k * R_k for p_k, R_k in zip(p, uploads, strict=True))  # the barrier: all are in
+    return [(total - p_k * R_k) / (1 - p_k) for p_k, R_k in zip(p, uploads, strict=True)]
+
+
+def _others(*, barrier: bool = True, own: float = 1.0, divide: bool = True, equal: bool = False) -> Callable[..., Any]:
+    """The others' matrices with one of the usual mistakes."""
+
+    def answer(uploads: Sequence[Tensor], p: Sequence[float]) -> list[Tensor]:
+        p = [1 / len(p)] * len(p) if equal else p
+        result = []
+        for k in range(len(uploads)):
+            seen = len(uploads) if barrier else k + 1
+            total = sum(p[j] * uploads[j] for j in range(seen))
+            rest = total - own * (p[k] if own != 2.0 else 0.5) * uploads[k]
+            result.append(rest / (1 - p[k]) if divide else rest)
+        return result
+
+    return answer
+
+
+@exercise(
+    "01-3",
+    solution=solution_others_of,
+    hints=("Two loops: first the sum of all matrices, then one matrix for each client.",
+           "The sum still holds the client's own matrix with the weight p_k.",),
+    wrong_answers=(
+        WrongAnswer("both bugs", _others(barrier=False, own=0.0), "client 0",
+                    "Client 0 asks before anybody else has uploaded, and finds only itself. Add up all, then ask."),
+        WrongAnswer("no barrier", _others(barrier=False), "client 0",
+                    "The own matrix is out now. But the first client still asks before the others have uploaded."),
+        WrongAnswer("own matrix inside", _others(own=0.0), "client 0",
+                    "The barrier stands. But p[k] * uploads[k] is still in the sum: take it out."),
+        WrongAnswer("own matrix whole", lambda u, p: [(sum(a * b for a, b in zip(p, u, strict=True)) - u[k])
+                                                      / (1 - p[k]) for k in range(len(u))], "client 0",
+                    "The sum holds p[k] times the own matrix, not the whole of it."),
+        WrongAnswer("not divided", _others(divide=False), "client 0",
+                    "The weights that are left sum to 1 - p[k]: divide by it, and it is a mean again."),
+        WrongAnswer("clients alike", _others(equal=True), "client 0", "Clients weigh by their shares p."),
+        WrongAnswer("one matrix", lambda uploads, p: uploads[0], "a list"),
+    ),
+)  # fmt: skip
+def check_others_of(answer: Any) -> str | None:
+    rng = stream(5, "exercise uploads")
+    uploads, p = [normal((2, 2), rng) for _ in range(3)], [0.5, 0.3, 0.2]
+    given = [one.clone() for one in uploads]
+    found = answer(given, list(p))
+    if not isinstance(found, (list, tuple)) or len(found) != 3:
+        return f"It should return a list of three matrices; it returned {short(found)}."
+    for k, (one, right) in enumerate(zip(found, solution_others_of(uploads, p), strict=True)):
+        if not isinstance(one, Tensor) or one.shape != right.shape:
+            return f"For client {k} it should return a [2, 2] tensor; it returned {short(one)}."
+        if not torch.allclose(one.double(), right, atol=1e-6):
+            return (f"For client {k} the first entry of the others' matrix should be {float(right[0, 0]):.4f}; "
+                    f"it is {float(one[0, 0]):.4f}.")  # fmt: skip
+    if any(not torch.equal(a, b) for a, b in zip(given, uploads, strict=True)):
+        return "The result is right, but the function changes the matrices it was given."
+    return None
+
+
+# --- 01-4, code: the gap
+
+
+def solution_gap(matrices: Sequence[Tensor], p: Sequence[float]) -> Tensor:
+    mean = sum(p_k * R_k for p_k, R_k in zip(p, matrices, strict=True))
+    return sum(p_k * ((R_k - mean) ** 2).sum() for p_k, R_k in zip(p, matrices, strict=True)) / 2
+
+
+def _gap(*, half: float = 0.5, root: bool = False, plain: bool = False, weighted: bool = True) -> Callable[..., Any]:
+    def answer(matrices: Sequence[Tensor], p: Sequence[float]) -> Tensor:
+        inner = [1 / len(p)] * len(p) if plain else p
+        mean = sum(a * b for a, b in zip(inner, matrices, strict=True))
+        lengths = [((R - mean) ** 2).sum() for R in matrices]
+        lengths = [one.sqrt() for one in lengths] if root else lengths
+        outer = p if weighted else [1 / len(p)] * len(p)
+        return half * sum(a * b for a, b in zip(outer, lengths, strict=True))
+
+    return answer
+
+
+@exercise(
+    "01-4",
+    solution=solution_gap,
+    hints=("First the mean matrix, weighted by the shares.",
+           "Then half of the weighted mean of the squared Frobenius distances from it.",),
+    wrong_answers=(
+        WrongAnswer("no half", _gap(half=1.0), "case 1", "The loss has half of a square, and so has the gap."),
+        WrongAnswer("distance not squared", _gap(root=True), "case 1", "The gap has SQUARED distances: no root."),
+        WrongAnswer("plain mean inside", _gap(plain=True), "case 1",
+                    "The mean matrix weighs clients by their shares, not alike."),
+        WrongAnswer("plain mean outside", _gap(weighted=False), "case 1",
+                    "The distances too are weighted by the shares."),
+        WrongAnswer("a matrix", lambda matrices, p: matrices[0], "one number"),
+    ),
+)  # fmt: skip
+def check_gap(answer: Any) -> str | None:
+    for case, p in enumerate(([0.5, 0.3, 0.2], [0.25, 0.75]), start=1):
+        rng = stream(case, "exercise gap")
+        matrices = [normal((2, 2), rng) for _ in p]
+        matrices = [one + one.T for one in matrices]
+        found, right = answer([one.clone() for one in matrices], list(p)), float(solution_gap(matrices, p))
+        single = isinstance(found, Tensor) and found.numel() == 1 and not found.dtype.is_complex
+        if isinstance(found, bool) or not (single or isinstance(found, (int, float))):
+            return f"It should return one number; it returned {short(found)}."
+        if not abs(float(found) - right) <= 1e-6 * right:
+            return f"In case {case} ({len(p)} clients) the gap should be {right:.4f}; it is {float(found):.4f}."
+    return None
+
+
+# --- 01-5, by hand: five equal clients, kappa 0.3
+
+
+@exercise(
+    "01-5",
+    solution=[-0.5, 0.4],
+    hints=("Five equal clients: alpha = p_k is one fifth.", "A round multiplies the error by 1 - kappa / alpha.",
+           "The error does not grow while the multiplier lies between -1 and 1.",),
+    wrong_answers=(
+        WrongAnswer("alpha times kappa", [0.94, 0.4], "multiplier",
+                    "kappa is divided by alpha: the smaller alpha, the stronger the answer to old news."),
+        WrongAnswer("kappa for the multiplier", [0.7, 0.4], "multiplier",
+                    "That is alpha = 1, where nobody listens to the others."),
+        WrongAnswer("sign", [0.5, 0.4], "multiplier", "1 - 1.5 is negative: the error changes its sign each round."),
+        WrongAnswer("alpha", [-0.5, 0.2], "largest kappa",
+                    "At kappa = alpha the multiplier is 0, which is best. It may fall as low as -1."),
+        WrongAnswer("one", [-0.5, 1.0], "largest kappa", "At kappa = 1 the multiplier is 1 - 5 = -4."),
+        WrongAnswer("one number", -0.5, "two numbers"),
+    ),
+)  # fmt: skip
+def check_multiplier(answer: Any) -> str | None:
+    answer = answer.tolist() if isinstance(answer, Tensor) else answer
+    numeric = isinstance(answer, (list, tuple)) and len(answer) == 2
+    if not numeric or any(isinstance(v, bool) or not isinstance(v, (int, float)) for v in answer):
+        return f"It should be a list of two numbers; it is {short(answer)}."
+    for word, given, right in zip(("multiplier", "largest kappa"), answer, (-0.5, 0.4), strict=True):
+        if not abs(given - right) < 1e-3:
+            return f"The {word} is not {short(given)}."
     return None
