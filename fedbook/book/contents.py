@@ -112,7 +112,7 @@ CHAPTERS: tuple[Chapter, ...] = (
         parameters=_sizes(quick={}),
     ),
     FEDSC,
-    FEDSC.also("results", quick={}),
+    FEDSC.also("results", quick={"live_rounds": 5, "live_seeds": 2}),
     FEDSC.also("proofs", quick={}),
     Chapter(
         number=2,
