@@ -102,7 +102,7 @@ CHAPTERS: tuple[Chapter, ...] = (
         parameters=_sizes(quick={"steps": 36, "batch": 64, "repetitions": 2, "samples": 400}),
     ),
     FEDSC,
-    FEDSC.also("results", quick={}),
+    FEDSC.also("results", quick={"live_rounds": 5, "live_seeds": 2}),
     FEDSC.also("proofs", quick={"draws": 1000, "descent_rounds": 20, "repetitions": 4}),
     Chapter(
         number=2,
