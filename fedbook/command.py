@@ -13,7 +13,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -159,6 +159,12 @@ def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
+def _warn(sentences: Iterable[str]) -> None:
+    """What may not be as the user thinks it is, without being wrong."""
+    for sentence in sentences:
+        print(f"fedbook: warning: {sentence}", file=sys.stderr)
+
+
 def _paper(name: str) -> Paper:
     from fedbook import papers
 
@@ -210,7 +216,7 @@ def _explained(paper: Paper, settings: bool = True) -> Iterator[str]:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from fedbook import experiment
+    from fedbook import advice, experiment
     from fedbook.data import BrokenFile
 
     changes = _pairs("--set", options.changes)
@@ -227,6 +233,7 @@ def _run(options: argparse.Namespace) -> int:
         raise  # a bad file, not a bad argument
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error
+    _warn(advice.idle([plan]))
     rounds, seconds = experiment.execute(rounds, options.out, label=f"{paper.name} {plan.method}")
     line = json.dumps(experiment.result(rounds, plan, seconds))
     if options.out is not None:

@@ -19,7 +19,7 @@ FLOORS = [
     {"federation"},
     {"learning"},
     {"papers"},
-    {"experiment"},
+    {"experiment", "advice"},
     {"lab"},
     {"chapters"},
     {"book"},
