@@ -147,10 +147,15 @@ def _whole(text: str) -> int:
         raise argparse.ArgumentTypeError(f"got {text!r}; allowed is a whole number") from None
 
 
+def _words(text: str) -> list[str]:
+    """The words of a list separated by commas, blanks allowed."""
+    return [word.strip() for word in text.split(",")]
+
+
 def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
     pairs = {}
     for text in texts:
-        key, equals, value = text.partition("=")
+        key, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not key or not value:
             raise BadArguments(f"{option}: got {text!r}; allowed is KEY=VALUE")
         if key in pairs:
@@ -243,22 +248,26 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from fedbook import arguments, experiment
+    from fedbook import advice, arguments, experiment
     from fedbook.lab import results
     from fedbook.lab.draw import save_comparison
 
     paper = _paper(options.paper)
     try:
         arguments.integer("seeds", options.seeds, 1, 1000)
-        methods = [word.strip() for word in options.methods.split(",")] if options.methods else list(paper.methods)
+        methods = list(dict.fromkeys(_words(options.methods))) if options.methods else list(paper.methods)
         changes = _pairs("--set", options.changes)
-        vary = {key: text.split(",") for key, text in _pairs("--vary", options.vary).items()}
-        tune = {key: text.split(",") for key, text in _pairs("--tune", options.tune).items()}
+        vary = {key: _words(text) for key, text in _pairs("--vary", options.vary).items()}
+        tune = {key: _words(text) for key, text in _pairs("--tune", options.tune).items()}
         shorter = _pairs("--tune-set", options.tune_set)
+        vary, tune = experiment.axes(paper, changes, vary, tune, shorter)
+        plans = []
         for method in methods:  # all names and values are checked before the first run
             for point in experiment.grid(vary | tune):
-                experiment.plan(paper, method, options.problem, options.profile, changes | point, (0,), options.device)
+                asked = paper, method, options.problem, options.profile, changes | point, (0,), options.device
+                plans.append(experiment.plan(*asked))
             experiment.plan(paper, method, options.problem, options.profile, changes | shorter, (0,), options.device)
+        _warn(advice.idle(plans))
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error
     try:
@@ -272,6 +281,7 @@ def _compare(options: argparse.Namespace) -> int:
     shown = results.table(data, [table["metric"]], digits=4)
     print(f"{table['paper']} on {table['problem']}, {table['seeds']} seeds, profile {table['profile']}")
     print(shown.reset_index().to_string(index=False))
+    print(*advice.judged(paper, table), *advice.tuned(paper, table), sep="\n")
     if options.out is not None:
         experiment.save(table, options.out)
         data.to_csv(options.out / "compare.csv", index=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import subprocess
@@ -103,11 +104,50 @@ def _read(name: str, value: Any, defaults: Mapping[str, Any]) -> Any:
         raise ValueError(f"--set {name}: got {value!r}; allowed is {word}") from None
 
 
-def _read_all(name: str, values: Sequence[Any], paper: Paper) -> list[Any]:
-    """The values of one axis, read by the type of the setting: a stored table then holds numbers, not texts."""
-    if isinstance(values, str) or not isinstance(values, Sequence) or not values:
-        raise arguments.wrong(ValueError, name, values, "a non-empty list of values")
-    return [_read(name, value, paper.defaults()) for value in values]
+def axes(
+    paper: Paper,
+    changes: Mapping[str, Any],
+    vary: Mapping[str, Sequence[Any]],
+    tune: Mapping[str, Sequence[Any]],
+    tune_changes: Mapping[str, Any],
+) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+    """``vary`` and ``tune`` of a comparison, values read (a table holds numbers, not texts) and none twice.
+
+    Raises: TypeError, ValueError: a setting that two of the four name (``tune_changes`` may change ``changes``).
+    """
+    for one, other in itertools.combinations(("changes", "vary", "tune", "tune_changes"), 2):
+        both = sorted(set(locals()[one]) & set(locals()[other]))
+        if both and (one, other) != ("changes", "tune_changes"):
+            raise arguments.wrong(ValueError, one, both[0], f"a setting that {other} does not name as well")
+    if tune_changes and not tune:
+        raise arguments.wrong(ValueError, "tune_changes", sorted(tune_changes)[0], "used beside tune only")
+    return _axis(vary, paper), _axis(tune, paper)
+
+
+def _axis(values_by_name: Mapping[str, Sequence[Any]], paper: Paper) -> dict[str, list[Any]]:
+    read = {}
+    for name, values in values_by_name.items():
+        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+            raise arguments.wrong(ValueError, name, values, "a non-empty list of values")
+        read[name] = list(dict.fromkeys(_read(name, value, paper.defaults()) for value in values))
+    return read
+
+
+def at_edge(kinds: Sequence[type], grid: Mapping[str, Sequence[Any]], chosen: Mapping[str, Any]) -> list[str]:
+    """The settings whose chosen number is the first or last of its grid: a better one may lie beyond it.
+
+    Not those where nothing is allowed beyond, and not words.
+    """
+    names = []
+    for name, value in chosen.items():
+        values = grid[name]
+        if len(values) == 1 or isinstance(value, (bool, str)) or value not in (min(values), max(values)):
+            continue
+        field = next(kind.__dataclass_fields__[name] for kind in kinds if name in kind.__dataclass_fields__)
+        ends = {min(values): "minimum", max(values): "maximum"}
+        if field.metadata["limits"].get(ends[value]) != value:
+            names.append(name)
+    return names
 
 
 def result(rounds: Rounds, plan: Plan, seconds: float, slot: int = 0) -> dict[str, Any]:
@@ -190,12 +230,8 @@ def compare(
     count = arguments.integer("seeds", seeds, 1, 1000)
     if isinstance(methods, str) or not isinstance(methods, Sequence) or not methods:
         raise arguments.wrong(TypeError, "methods", methods, "a non-empty list of words")
-    vary, tune = (
-        {name: _read_all(name, values, paper) for name, values in (axes or {}).items()} for axes in (vary, tune)
-    )
-    twice = sorted(set(vary) & (set(tune) | set(tune_changes or {})))
-    if twice:
-        raise arguments.wrong(ValueError, "tune", twice, "settings that the table does not vary")
+    methods = list(dict.fromkeys(methods))
+    vary, tune = axes(paper, changes or {}, vary or {}, tune or {}, tune_changes or {})
     cells = []
     for varied in grid(vary):
         for method in methods:
@@ -214,9 +250,11 @@ def compare(
                         f"choosing {', '.join(best)} by looking at these clients' data"
                     )
             curve = _curve(rounds, paper.metric, *paper.curves)
-            cells.append(
-                {"method": method, "varied": varied, "tuned": best, "tried": tried, "curve": curve, "runs": results}
-            )
+            edge = at_edge(paper.settings, tune, best)
+            cells.append({
+                "method": method, "varied": varied, "tuned": best, "at_edge": edge, "tried": tried, "curve": curve,
+                "runs": results,
+            })  # fmt: skip
     used = plan(paper, methods[0], problem, profile, changes, range(count), device)
     return finite(
         {
@@ -309,6 +347,8 @@ def summary(table: Mapping[str, Any]) -> dict[str, Any]:
                 "mean": float(values.mean()),
                 "deviation": deviation,
                 "seeds": len(values),
+                "tuned": cell.get("tuned", {}),
+                "at_edge": cell.get("at_edge", []),
             }
         )
     return finite({"paper": table["paper"], "problem": table["problem"], "metric": table["metric"], "cells": cells})

@@ -12,12 +12,14 @@ SMALL = {
         "model": "linear", "evaluate_every": 1,
     },
     "fedsc": {
-        "rounds": 1, "clients": 3, "partition": "iid", "local_epochs": 1, "batch_size": 32, "train_samples": 120, "test_samples": 60,
-        "matrix_views": 2, "bank": 4, "width": 4, "neighbours": 5, "evaluate_every": 1,
+        "rounds": 1, "clients": 3, "partition": "iid", "local_epochs": 1, "batch_size": 32,
+        "train_samples": 120, "test_samples": 60, "matrix_views": 2, "bank": 4, "width": 4,
+        "neighbours": 5, "evaluate_every": 1,
     },
     "hetero_ssfl": {
-        "rounds": 1, "clients": 3, "partition": "iid", "local_epochs": 1, "batch_size": 32, "train_samples": 150, "test_samples": 60,
-        "bank": 4, "width": 4, "alignment_samples": 20, "alignment_batch": 10, "architectures": "mlp", "model": "mlp",
+        "rounds": 1, "clients": 3, "partition": "iid", "local_epochs": 1, "batch_size": 32,
+        "train_samples": 150, "test_samples": 60, "bank": 4, "width": 4,
+        "alignment_samples": 20, "alignment_batch": 10, "architectures": "mlp", "model": "mlp",
         "neighbours": 5, "evaluate_every": 1,
     },
     "prirfed": {"rounds": 2, "agents": 5, "samples": 200, "agents_per_round": 2, "evaluate_every": 1},

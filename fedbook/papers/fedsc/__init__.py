@@ -123,5 +123,9 @@ PAPER = Paper(
     reads={word: (fedbyol.Config, PretrainingSettings) for word in fedbyol.METHODS}
     | {word: (contrastive.Config, PretrainingSettings) for word in contrastive.METHODS}
     | {word: (Config, PretrainingSettings) for word in METHODS if word not in fedbyol.METHODS | contrastive.METHODS},
+    judged={
+        "": "the one encoder; its neighbours among the training images vote on the common test images",
+        "local-sc": "the same with each client's own encoder, the mean over clients",
+    },
     build=build,
 )  # fmt: skip

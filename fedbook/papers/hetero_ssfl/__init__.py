@@ -141,5 +141,7 @@ PAPER = Paper(
         "cifar100": _PUBLISHED | {"mu": 0.5},
         "tiny_imagenet": _PUBLISHED | {"mu": 1.0},
     },
+    judged={"": "the one encoder; a probe with 5 labels a class, on the common test images"}
+    | dict.fromkeys(PERSONAL, "the same with each client's own encoder, the mean over clients"),
     build=build,
 )  # fmt: skip
