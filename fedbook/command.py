@@ -223,6 +223,7 @@ def _explained(paper: Paper, settings: bool = True) -> Iterator[str]:
 def _run(options: argparse.Namespace) -> int:
     from fedbook import advice, experiment
     from fedbook.data import BrokenFile
+    from fedbook.progress import phase
 
     changes = _pairs("--set", options.changes)
     paper = _paper(options.paper)
@@ -233,13 +234,15 @@ def _run(options: argparse.Namespace) -> int:
             paper, options.method, options.problem, options.profile, changes, (options.seed,), options.device
         )
         path = None if options.out is None else options.out / "checkpoint.pt"
-        rounds = plan.rounds(path=path, resume=options.resume)  # refuses bad settings before any work
+        with phase("loading data"):
+            rounds = plan.rounds(path=path, resume=options.resume)  # refuses bad settings before any work
     except BrokenFile:
         raise  # a bad file, not a bad argument
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error
     _warn(advice.idle([plan]))
-    rounds, seconds = experiment.execute(rounds, options.out, label=f"{paper.name} {plan.method}")
+    label = f"{paper.name} {plan.method}"
+    rounds, seconds = experiment.execute(rounds, options.out, label, paper.metric)
     line = json.dumps(experiment.result(rounds, plan, seconds))
     if options.out is not None:
         (options.out / "result.json").write_text(line + "\n")

@@ -19,6 +19,7 @@ from fedbook.data import BrokenFile
 from fedbook.federation.history import finite
 from fedbook.federation.loop import Rounds, run
 from fedbook.papers.description import Paper, own_settings
+from fedbook.progress import phase
 
 PROFILES = ("quick", "standard", "paper")
 
@@ -188,7 +189,9 @@ def _nested(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def execute(rounds: Rounds, out: Path | None = None, label: str | None = None) -> tuple[Rounds, float]:
+def execute(
+    rounds: Rounds, out: Path | None = None, label: str | None = None, metric: str | None = None
+) -> tuple[Rounds, float]:
     """Run to the end and write the history under ``out`` if given; the rounds and the seconds it took.
 
     Interrupted (Ctrl-C), a run with a path leaves a checkpoint of the last finished round.
@@ -198,7 +201,7 @@ def execute(rounds: Rounds, out: Path | None = None, label: str | None = None) -
         Path(out).mkdir(parents=True, exist_ok=True)  # fails now rather than after the work
     with interrupts.held():
         try:
-            run(rounds, label=label)
+            run(rounds, label=label, metric=metric)
         except KeyboardInterrupt:
             if rounds.path is not None and rounds.t >= 0:
                 rounds.save(rounds.path)
@@ -240,9 +243,10 @@ def compare(
             tried = _tune(paper, method, problem, profile, shorter, tune, device) if tune else []
             best = max(tried, key=lambda entry: _goodness(entry["mean"], paper))["settings"] if tried else {}
             chosen = plan(paper, method, problem, profile, base | best, range(count), device)
-            rounds, seconds = execute(
-                chosen.rounds(), label=" ".join([method, *(f"{k}={v}" for k, v in varied.items())])
-            )
+            label = " ".join([method, *(f"{k}={v}" for k, v in varied.items())])
+            with phase(f"{label}: loading data"):
+                rounds = chosen.rounds()
+            rounds, seconds = execute(rounds, label=label, metric=paper.metric)
             results = [result(rounds, chosen, seconds / count, slot) for slot in range(count)]
             if tried:
                 for entry in results:
@@ -269,10 +273,14 @@ def compare(
 
 def _tune(paper, method, problem, profile, base, tune, device) -> list[dict[str, Any]]:
     tried = []
-    for setting in grid(tune):
+    for number, setting in enumerate(grid(tune), start=1):
         held_out = {"judge": "validation"} if "judge" in paper.defaults() else {}  # else by other seeds alone
         trial = plan(paper, method, problem, profile, base | setting | held_out, (1000, 1001), device)
-        rounds, _ = execute(trial.rounds(), label=f"tune {method} {setting}")
+        values = " ".join(f"{name}={value}" for name, value in setting.items())
+        label = f"tuning {method}, trial {number} of {len(grid(tune))}, {values}"
+        with phase(f"{label}: loading data"):
+            rounds = trial.rounds()
+        rounds, _ = execute(rounds, label=label, metric=paper.metric)
         last = [row[-1] for row in _curve(rounds, paper.metric)[paper.metric] if row and not rounds.diverged]
         score = sum(last) / len(last) if last and all(math.isfinite(v) for v in last) else None
         tried.append({"settings": setting, "mean": score})
