@@ -121,6 +121,10 @@ def _parser() -> Parser:
     )
     booking.set_defaults(call=_book)
 
+    copying = commands.add_parser("notebooks", help="copy the chapters' notebooks to a new folder, to work in")
+    copying.add_argument("to", metavar="DIR", type=Path, help="not there yet, or empty: nothing is overwritten")
+    copying.set_defaults(call=_notebooks)
+
     data = commands.add_parser("data", help="fetch, verify and report a dataset")
     data.add_argument("name", nargs="?")
     data.add_argument("--list", action="store_true", help="the datasets there are")
@@ -295,7 +299,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _book(options: argparse.Namespace) -> int:
-    from fedbook import arguments, book
+    from fedbook import arguments, book, shipped
 
     if not all(importlib.util.find_spec(name) for name in ("nbval", "papermill")):
         print('fedbook: the book is run by papermill and nbval: pip install "fedbook[book]"', file=sys.stderr)
@@ -307,6 +311,8 @@ def _book(options: argparse.Namespace) -> int:
         arguments.one_of("profile", options.profile, book.contents.PROFILES)
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error
+    if options.commit and book.notebooks_folder() == shipped.IN_WHEEL / "notebooks":
+        raise BadArguments("--commit: got it with an installed fedbook; allowed is in a checkout, or with ./notebooks")
     if options.commit:
         reports = commit_all([book.notebooks_folder() / one.file for one in chosen])
     else:
@@ -316,6 +322,21 @@ def _book(options: argparse.Namespace) -> int:
     where = None if options.commit else str(options.out / "index.html")
     print(json.dumps({"chapters": [report.name for report in reports], "ok": good, "index": where}))
     return 0 if good else 1
+
+
+def _notebooks(options: argparse.Namespace) -> int:
+    from fedbook import shipped
+
+    source = shipped.folder("notebooks", "00_start_here.ipynb")
+    if source is None:
+        raise FileNotFoundError("the notebooks do not come with this copy of fedbook; a wheel or a checkout has them")
+    try:
+        copied = shipped.copy_notebooks(source, options.to)
+    except ValueError as error:
+        raise BadArguments(str(error)) from error
+    print(f"{len(copied)} notebooks; to open them: jupyter lab {options.to}", file=sys.stderr)
+    print(json.dumps({"folder": str(options.to), "notebooks": [path.name for path in copied]}))
+    return 0
 
 
 def _data(options: argparse.Namespace) -> int:

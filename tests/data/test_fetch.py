@@ -148,7 +148,7 @@ def test_two_who_fetch_at_once_both_succeed(source, monkeypatch, tmp_path, listi
 
 def served_as(server, original, name):
     """The source ``original`` with its addresses on the loopback server and the checksums of what ships."""
-    folder = roots.of_checkout()
+    folder = roots.of_book()
     files = []
     for file in original.files:
         content = (folder / file.path).read_bytes()
@@ -161,7 +161,7 @@ def served_as(server, original, name):
 
 def test_fetched_mnist_is_what_the_loader_reads(server, monkeypatch, tmp_path):
     use(monkeypatch, served_as(server, SOURCES["mnist"], "mnist"))
-    monkeypatch.setattr(roots, "of_checkout", lambda: None)
+    monkeypatch.setattr(roots, "of_book", lambda: None)
     monkeypatch.setenv("FEDBOOK_DATA", str(tmp_path / "root"))
     report = fetch("mnist")
     assert report.ok and report.folder == str(tmp_path / "root") and len(server.asked) == 4
@@ -320,7 +320,7 @@ def test_the_derived_subset_is_written(monkeypatch, tmp_path):
         out.mkdir(parents=True)
         for path in SOURCES["fashion_mnist_subset"].paths:
             name = path.rpartition("/")[2]
-            (out / name).write_bytes((roots.of_checkout() / path).read_bytes())
+            (out / name).write_bytes((roots.of_book() / path).read_bytes())
 
     use(monkeypatch, dataclasses.replace(SOURCES["fashion_mnist"], files=(DataFile("fashion-mnist/a"),)))
     monkeypatch.setattr(module, "make_fashion_mnist", make)
@@ -333,7 +333,7 @@ def test_the_derived_subset_is_written(monkeypatch, tmp_path):
 
 def test_a_broken_file_of_the_checkout_is_not_overwritten(monkeypatch, tmp_path, listing):
     monkeypatch.delenv("FEDBOOK_DATA", raising=False)
-    monkeypatch.setattr(roots, "of_checkout", lambda: tmp_path / "data")
+    monkeypatch.setattr(roots, "of_book", lambda: tmp_path / "data")
     monkeypatch.setattr(roots, "of_user", lambda: tmp_path / "user")
     (tmp_path / "data/mnist").mkdir(parents=True)
     for path in SOURCES["mnist"].paths:
