@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """The command line. Progress goes to stderr; the last line on stdout is one JSON object.
 
 Exit status: 0 done, 2 bad arguments, 1 anything else, 130 interrupted (the checkpoint, if --out was given,
@@ -7,6 +8,7 @@ holds the last finished round).
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib.util
 import json
 import os
@@ -15,9 +17,9 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from fedbook import __version__
+from fedbook import __version__, completion
 
 if TYPE_CHECKING:
     from fedbook.papers.description import Paper
@@ -28,8 +30,22 @@ class BadArguments(Exception):
 
 
 class Parser(argparse.ArgumentParser):
+    """Words are never guessed from their beginnings: ``--seed`` of ``run`` and ``--seeds`` of ``compare`` are two."""
+
+    known: ClassVar[set[str]] = set()  # options of all commands
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, allow_abbrev=False)
+
+    def add_argument(self, *names: str, **options: Any) -> argparse.Action:
+        self.known.update(name for name in names if name.startswith("--"))
+        return super().add_argument(*names, **options)
+
     def error(self, message: str) -> NoReturn:
-        raise BadArguments(message)
+        given = message.partition("unrecognized arguments: ")[2].split()
+        option = next((word.partition("=")[0] for word in given if word.startswith("--")), "")
+        close = difflib.get_close_matches(option, self.known - {option}, 1)
+        raise BadArguments(message + (f"; did you mean {close[0]}?" if close else ""))
 
 
 class Explain(argparse.Action):
@@ -86,15 +102,16 @@ def _parser() -> Parser:
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
 
     listing = commands.add_parser("list", help="papers, methods, problems, profiles; of one paper every setting")
-    listing.add_argument("paper", nargs="?", help="a name, a chapter's number or its notebook")
+    words = listing.add_argument("paper", nargs="?", help="a name, a chapter's number or its notebook")
+    words.completer = completion.papers
     listing.add_argument("--json", action="store_true")
     listing.set_defaults(call=_list)
 
     about = "run one method; the last line printed is its result as JSON"
     running = commands.add_parser("run", help=about, description=about, add_help=False)
     _experiment(running)
-    running.add_argument("--method")
-    running.add_argument("--seed", type=_whole, default=0)
+    running.add_argument("--method", help="default the paper's own").completer = completion.methods
+    running.add_argument("--seed", type=_whole, default=0, help="of every draw; default 0")
     running.add_argument("--out", type=Path, help="folder for the checkpoint, the history and result.json")
     running.add_argument("--resume", action="store_true", help="continue from the checkpoint in --out")
     running.set_defaults(call=_run)
@@ -102,19 +119,20 @@ def _parser() -> Parser:
     about = "the paper's table: methods side by side over several seeds"
     comparing = commands.add_parser("compare", help=about, description=about, add_help=False)
     _experiment(comparing)
-    comparing.add_argument("--methods", help="comma-separated; default all")
-    comparing.add_argument("--seeds", type=_whole, default=3)
-    comparing.add_argument("--vary", action="append", default=[], metavar="KEY=V1,V2", help="an axis of the table")
-    comparing.add_argument("--tune", action="append", default=[], metavar="KEY=V1,V2", help="chosen on held-out data")
-    comparing.add_argument("--tune-set", action="append", default=[], metavar="KEY=VALUE", help="changes while tuning")
+    comparing.add_argument("--methods", help="comma-separated; default all").completer = completion.methods
+    comparing.add_argument("--seeds", type=_whole, default=3, help="how many: 0, 1, ...; default 3")
+    lists = {"action": "append", "default": [], "metavar": "KEY=V1,V2"}
+    comparing.add_argument("--vary", **lists, help="an axis of the table").completer = completion.settings
+    comparing.add_argument("--tune", **lists, help="chosen on held-out data").completer = completion.settings
+    lists["metavar"] = "KEY=VALUE"
+    comparing.add_argument("--tune-set", **lists, help="changes while tuning").completer = completion.settings
     comparing.add_argument("--out", type=Path, help="folder for compare.json, .csv, .tex and .png")
     comparing.set_defaults(call=_compare)
 
     booking = commands.add_parser("book", help="run notebooks, write the pages of all: build/book/index.html")
-    booking.add_argument(
-        "chapters", nargs="*", metavar="CHAPTER", help="numbers or names; default all that are written"
-    )
-    booking.add_argument("--profile", default="quick")
+    words = booking.add_argument("chapters", nargs="*", metavar="CHAPTER", help="numbers or names; default all")
+    words.completer = completion.chapters
+    booking.add_argument("--profile", default="quick").completer = completion.profiles
     booking.add_argument("--out", type=Path, default=Path("build/book"))
     booking.add_argument(
         "--commit", action="store_true", help="rewrite the notebooks in place, with their own parameters"
@@ -126,22 +144,25 @@ def _parser() -> Parser:
     copying.set_defaults(call=_notebooks)
 
     data = commands.add_parser("data", help="fetch, verify and report a dataset")
-    data.add_argument("name", nargs="?")
+    data.add_argument("name", nargs="?").completer = completion.datasets
     data.add_argument("--list", action="store_true", help="the datasets there are")
     data.add_argument("--root", type=Path)
     data.add_argument("--verify", action="store_true", help="only report what is there")
     data.add_argument("--from", type=Path, dest="benchmark", metavar="DIR", help="mimic3: the benchmark's CSVs")
     data.set_defaults(call=_data)
+    completion.offer(parser)
     return parser
 
 
 def _experiment(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paper", help="a name, a chapter's number or its notebook")
+    words = parser.add_argument("paper", help="a name, a chapter's number or its notebook")
+    words.completer = completion.papers
     parser.add_argument("-h", "--help", nargs=0, action=Explain, help="after PAPER: what it offers, every setting")
-    parser.add_argument("--problem")
-    parser.add_argument("--profile", default="quick")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
-    parser.add_argument("--device", default="auto")
+    parser.add_argument("--problem", help="default the paper's first").completer = completion.problems
+    parser.add_argument("--profile", default="quick", help="quick, standard or paper").completer = completion.profiles
+    words = parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
+    words.completer = completion.settings
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
 
 
 def _whole(text: str) -> int:

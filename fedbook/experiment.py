@@ -223,7 +223,7 @@ def compare(
     tune_changes: Mapping[str, Any] | None = None,
     device: str = "auto",
 ) -> dict[str, Any]:
-    """A table: every method at every value of ``vary``, over ``seeds`` repetitions.
+    """A table: every method at every value of ``vary``, over the seeds 0 to ``seeds`` - 1.
 
     ``tune``: each method at each place of the table gets the same grid; the setting with the best mean metric on
     held-out training images (settings with ``judge="validation"``, where a paper has held-out data), with seeds that

@@ -90,8 +90,9 @@ def check(field: dataclasses.Field, value: Any) -> None:
 
 
 def described(kind: type[Settings]) -> list[dict[str, Any]]:
-    """One row a setting: name, symbol, default, meaning, degenerate, allowed, needs, group; ready for JSON.
+    """One row a setting: name, symbol, default, meaning, degenerate, allowed, choices, needs, group; ready for JSON.
 
+    ``choices``: the allowed words, if only some are.
     ``needs``: where it counts, as text. ``group``: the first line of the class that introduces it.
     """
     rows = []
@@ -100,7 +101,7 @@ def described(kind: type[Settings]) -> list[dict[str, Any]]:
         rows.append({
             "name": field.name, "symbol": field.metadata["symbol"], "default": field.default,
             "meaning": field.metadata["meaning"], "degenerate": field.metadata["degenerate"],
-            "allowed": _allowed(field), "needs": needed(field.metadata["needs"]),
+            "allowed": _allowed(field), "choices": _words(field), "needs": needed(field.metadata["needs"]),
             "group": (owner.__doc__ or owner.__name__).splitlines()[0],
         })  # fmt: skip
     return rows
@@ -133,6 +134,10 @@ def unmet(needs: Mapping[str, tuple[Any, ...]], values: Mapping[str, Any]) -> li
     return [
         name for name, wanted in needs.items() if (values[name] in tuple(wanted)) == isinstance(wanted, other_than)
     ]  # fmt: skip
+
+
+def _words(field: dataclasses.Field) -> list[str]:
+    return ["true", "false"] if type(field.default) is bool else list(field.metadata["choices"])
 
 
 def _allowed(field: dataclasses.Field) -> str:

@@ -23,7 +23,7 @@ FLOORS = [
     {"lab"},
     {"chapters"},
     {"book"},
-    {"command", "__main__"},
+    {"command", "completion", "__main__"},
 ]
 FLOOR = {name: height for height, names in enumerate(FLOORS) for name in names}
 PAPERS = {path.name for path in (ROOT / "papers").iterdir() if (path / "__init__.py").exists()}
