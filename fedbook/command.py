@@ -277,8 +277,6 @@ def _run(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     from fedbook import advice, arguments, experiment
-    from fedbook.lab import results
-    from fedbook.lab.draw import save_comparison
 
     paper = _paper(options.paper)
     try:
@@ -305,6 +303,9 @@ def _compare(options: argparse.Namespace) -> int:
         )  # fmt: skip
     except experiment.BadSettings as error:  # what only the problem or the method can refuse
         raise BadArguments(str(error)) from error
+    from fedbook.lab import results
+    from fedbook.lab.draw import save_comparison
+
     data = results.frame(table)
     shown = results.table(data, [table["metric"]], digits=4)
     print(f"{table['paper']} on {table['problem']}, {table['seeds']} seeds, profile {table['profile']}")
