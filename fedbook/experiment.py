@@ -116,8 +116,9 @@ def axes(
 
     Raises: TypeError, ValueError: a setting that two of the four name (``tune_changes`` may change ``changes``).
     """
-    for one, other in itertools.combinations(("changes", "vary", "tune", "tune_changes"), 2):
-        both = sorted(set(locals()[one]) & set(locals()[other]))
+    named = {"changes": changes, "vary": vary, "tune": tune, "tune_changes": tune_changes}
+    for one, other in itertools.combinations(named, 2):
+        both = sorted(set(named[one]) & set(named[other]))
         if both and (one, other) != ("changes", "tune_changes"):
             raise arguments.wrong(ValueError, one, both[0], f"a setting that {other} does not name as well")
     if tune_changes and not tune:
