@@ -25,7 +25,7 @@ def judged(paper: Paper, table: Mapping[str, Any]) -> Iterator[str]:
     """Lines that say on what each method of a comparison is judged, and what is not comparable with the others."""
     methods: dict[str, list[str]] = {}
     for method in dict.fromkeys(cell["method"] for cell in table["cells"]):
-        methods.setdefault(paper.judged.get(method, paper.judged[""]), []).append(method)
+        methods.setdefault(paper.judged.get(method, paper.judged.get("", "as its evaluation says")), []).append(method)
     way = "larger" if paper.larger_is_better else "smaller"
     yield f"{table['metric']}: {way} is better"
     for words, names in methods.items():
