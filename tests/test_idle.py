@@ -1,5 +1,6 @@
 """A setting that is said to change nothing changes nothing: no number of the run, no byte."""
 
+import collections
 import json
 
 import pytest
@@ -58,14 +59,15 @@ def others(field, value):
     [pytest.param(name, marks=() if name in ("fedavg", "cvfl") else pytest.mark.slow) for name in papers.NAMES],
 )
 def test_a_setting_that_does_not_count_changes_nothing(name):
-    paper, checked = papers.paper(name), 0
+    paper, checked = papers.paper(name), collections.Counter()
+    most = 1 if name in ("fedsc", "hetero_ssfl") else len(paper.methods)  # methods a setting: probes take their time
     for method in paper.methods:
         sums = {"fusion": "sum"} if method in ("secure-sum", "private-labels") else {}
         plan, before = outcome(paper, method, SMALL[name] | sums)
         settings = plan.settings()
         for key in paper.defaults():
             why = paper.idle(key, method, plan.problem, settings)
-            if not why or key in REFUSED_ELSEWHERE:
+            if not why or key in REFUSED_ELSEWHERE or checked[key] == most:
                 continue
             field = next(kind.__dataclass_fields__[key] for kind in paper.settings if key in kind.__dataclass_fields__)
             for value in others(field, settings[key]):
@@ -74,11 +76,11 @@ def test_a_setting_that_does_not_count_changes_nothing(name):
                 except ValueError:
                     continue
                 assert after == before, f"{key}={value} with {method}: {why}"
-                checked += 1
+                checked[key] += 1
                 break
             else:
                 pytest.fail(f"no other value of {key} is allowed with {method}")
-    assert checked > 10
+    assert len(checked) > 5
 
 
 @pytest.mark.parametrize(
