@@ -7,7 +7,6 @@ exercises. ``fedbook.book`` runs, checks and renders the chapters.
 """
 
 from importlib import import_module
-from typing import Any
 
 __version__ = "0.1.0"
 
@@ -17,7 +16,7 @@ _MODULES = (
 )  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     # modules are loaded when first used: `import fedbook` must cost little more than `import torch`
     if name in _MODULES:
         return import_module(f"fedbook.{name}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import argcomplete
 import pytest
 
-from fedbook import command, completion, papers
+from fedbook import __main__, command, completion, papers
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -69,7 +69,7 @@ def test_the_installed_command_answers_the_shell(tmp_path):
         and {w.strip() for w in answer.read_text().split("\n")} == {"weighting=", "weight_decay="}
         or True
     )
-    assert b"PYTHON_ARGCOMPLETE_OK" in Path(command.__file__).read_bytes()[:1024]  # what global completion looks for
+    assert b"PYTHON_ARGCOMPLETE_OK" in Path(__main__.__file__).read_bytes()[:1024]  # what global completion looks for
 
 
 def test_without_a_shell_that_asks_nothing_is_loaded(monkeypatch):
