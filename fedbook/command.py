@@ -377,7 +377,7 @@ def _compare(options: argparse.Namespace) -> int:
         raise BadArguments(str(error)) from error
     _warn(advice.idle(plans))
     identity = {"command": "compare", "paper": paper.name, "methods": methods, "problem": settled.problem}
-    identity |= {"seeds": options.seeds, "vary": vary, "tune": tune, "tune_set": shorter, **settled.settings()}
+    identity |= {"device": settled.device, "seeds": options.seeds, "vary": vary, "tune": tune, "tune_set": shorter, **settled.settings()}
     with outputs.claimed(options.out, identity, FILES["compare"], options.resume):
         if options.resume:
             cells = (experiment.saved_in(options.out) or {"cells": []})["cells"]
