@@ -83,15 +83,8 @@ CHAPTERS: tuple[Chapter, ...] = (
         "Deep Networks from Decentralized Data. AISTATS 2017, arXiv 1602.05629.",
         claim="Averaging the models of clients that train locally learns one shared model without moving their data.",
         parameters=_sizes(
-            quick={
-                "train_samples": 1000,
-                "test_samples": 500,
-                "clients": 10,
-                "rounds": 5,
-                "repetitions": 2,
-                "steps_to_rest": 200,
-            },
-            paper={"train_samples": 0, "test_samples": 0, "clients": 100, "rounds": 200},
+            quick={"train_samples": 1000, "test_samples": 500, "clients": 10, "rounds": 5, "repetitions": 2},
+            paper={"train_samples": 60_000, "test_samples": 10_000, "clients": 90, "rounds": 200},
         ),
     ),
     Chapter(
