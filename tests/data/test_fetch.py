@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import socket
 import tarfile
 import zipfile
 
@@ -120,6 +121,21 @@ def test_a_failure_changes_nothing(source, server, tmp_path, listing, answer, me
     assert message in str(caught.value) and server.url("second") in str(caught.value)
     assert "toy/second.bin" in str(caught.value)
     assert listing(tmp_path) == before
+
+
+def test_without_a_network_one_clear_line_an_address(monkeypatch, tmp_path):
+    monkeypatch.setenv("NO_PROXY", "*")
+    with socket.socket() as taken:  # nobody listens at this port
+        taken.bind(("127.0.0.1", 0))
+        addresses = f"http://127.0.0.1:{taken.getsockname()[1]}/x", "http://no-such-host.invalid/x"
+        source = Source("toy", (DataFile("toy/x", md5(FIRST), len(FIRST), addresses),), "free", "a toy")
+        use(monkeypatch, source)
+        with pytest.raises(FetchFailed) as caught:
+            fetch("toy", tmp_path)
+    lines = str(caught.value).splitlines()[1:]
+    assert [line.rpartition(": ")[2] for line in lines] == ["no connection (is this machine online?)"] * 2
+    assert all(address in line for address, line in zip(addresses, lines, strict=True))
+    assert not any(word in str(caught.value) for word in ("urllib3", "HTTPConnection", "Errno", "object at"))
 
 
 def test_an_interrupt_changes_nothing(source, server, monkeypatch, tmp_path):
