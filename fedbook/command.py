@@ -365,7 +365,8 @@ def _compare(options: argparse.Namespace) -> int:
         vary = {key: _words(text) for key, text in _pairs("--vary", options.vary).items()}
         tune = {key: _words(text) for key, text in _pairs("--tune", options.tune).items()}
         shorter = _pairs("--tune-set", options.tune_set)
-        vary, tune = experiment.axes(paper, changes, vary, tune, shorter)
+        options_named = ("--set", "--vary", "--tune", "--tune-set")
+        vary, tune = experiment.axes(paper, changes, vary, tune, shorter, options_named)
         plans = []
         for method in methods:  # all names and values are checked before the first run
             for point in experiment.grid(vary | tune):
@@ -377,7 +378,14 @@ def _compare(options: argparse.Namespace) -> int:
         raise BadArguments(str(error)) from error
     _warn(advice.idle(plans))
     identity = {"command": "compare", "paper": paper.name, "methods": methods, "problem": settled.problem}
-    identity |= {"device": settled.device, "seeds": options.seeds, "vary": vary, "tune": tune, "tune_set": shorter, **settled.settings()}
+    identity |= {
+        "device": settled.device,
+        "seeds": options.seeds,
+        "vary": vary,
+        "tune": tune,
+        "tune_set": shorter,
+        **settled.settings(),
+    }
     with outputs.claimed(options.out, identity, FILES["compare"], options.resume):
         if options.resume:
             cells = (experiment.saved_in(options.out) or {"cells": []})["cells"]

@@ -114,18 +114,20 @@ def axes(
     vary: Mapping[str, Sequence[Any]],
     tune: Mapping[str, Sequence[Any]],
     tune_changes: Mapping[str, Any],
+    words: Sequence[str] = ("changes", "vary", "tune", "tune_changes"),
 ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
     """``vary`` and ``tune`` of a comparison, values read (a table holds numbers, not texts) and none twice.
 
+    ``words``: what a message calls the four.
     Raises: TypeError, ValueError: a setting that two of the four name (``tune_changes`` may change ``changes``).
     """
-    named = {"changes": changes, "vary": vary, "tune": tune, "tune_changes": tune_changes}
-    for one, other in itertools.combinations(named, 2):
+    named = dict(zip(words, (changes, vary, tune, tune_changes), strict=True))
+    for one, other in itertools.combinations(words, 2):
         both = sorted(set(named[one]) & set(named[other]))
-        if both and (one, other) != ("changes", "tune_changes"):
+        if both and (one, other) != (words[0], words[3]):
             raise arguments.wrong(ValueError, one, both[0], f"a setting that {other} does not name as well")
     if tune_changes and not tune:
-        raise arguments.wrong(ValueError, "tune_changes", sorted(tune_changes)[0], "used beside tune only")
+        raise arguments.wrong(ValueError, words[3], sorted(tune_changes)[0], f"used beside {words[2]} only")
     return _axis(vary, paper), _axis(tune, paper)
 
 

@@ -64,12 +64,12 @@ def test_every_method_says_on_what_it_is_judged(name):
 
 
 TWICE = {
-    "vary and tune": (["--vary", "lr=1,2", "--tune", "lr=1,2"], "vary: got 'lr'"),
-    "set and vary": (["--vary", "lr=1,2", "--set", "lr=1"], "changes: got 'lr'"),
-    "set and tune": (["--tune", "lr=1,2", "--set", "lr=1"], "changes: got 'lr'"),
-    "tune and tune-set": (["--tune", "lr=1,2", "--tune-set", "lr=1"], "tune: got 'lr'"),
-    "vary and tune-set": (["--vary", "lr=1,2", "--tune", "momentum=0,0.5", "--tune-set", "lr=1"], "vary: got 'lr'"),
-    "tune-set alone": (["--tune-set", "rounds=1"], "tune_changes: got 'rounds'"),
+    "vary and tune": (["--vary", "lr=1,2", "--tune", "lr=1,2"], "--vary: got 'lr'"),
+    "set and vary": (["--vary", "lr=1,2", "--set", "lr=1"], "--set: got 'lr'"),
+    "set and tune": (["--tune", "lr=1,2", "--set", "lr=1"], "--set: got 'lr'"),
+    "tune and tune-set": (["--tune", "lr=1,2", "--tune-set", "lr=1"], "--tune: got 'lr'"),
+    "vary and tune-set": (["--vary", "lr=1,2", "--tune", "momentum=0,0.5", "--tune-set", "lr=1"], "--vary: got 'lr'"),
+    "tune-set alone": (["--tune-set", "rounds=1"], "--tune-set: got 'rounds'"),
 }
 
 
