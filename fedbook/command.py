@@ -378,14 +378,8 @@ def _compare(options: argparse.Namespace) -> int:
         raise BadArguments(str(error)) from error
     _warn(advice.idle(plans))
     identity = {"command": "compare", "paper": paper.name, "methods": methods, "problem": settled.problem}
-    identity |= {
-        "device": settled.device,
-        "seeds": options.seeds,
-        "vary": vary,
-        "tune": tune,
-        "tune_set": shorter,
-        **settled.settings(),
-    }
+    identity |= {"device": settled.device, "seeds": options.seeds, "vary": vary, "tune": tune, "tune_set": shorter}
+    identity |= settled.settings()
     with outputs.claimed(options.out, identity, FILES["compare"], options.resume):
         if options.resume:
             cells = (experiment.saved_in(options.out) or {"cells": []})["cells"]
