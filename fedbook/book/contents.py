@@ -94,7 +94,7 @@ CHAPTERS: tuple[Chapter, ...] = (
         citation="C. Dwork, A. Roth. The Algorithmic Foundations of Differential Privacy. Foundations and Trends in "
         "Theoretical Computer Science 9, 2014.",
         claim="Noise scaled to what one person can change bounds what anybody can learn about that person.",
-        parameters=_sizes(quick={}),
+        parameters=_sizes(quick={"draws": 5000, "clients": 200, "rounds": 30, "repetitions": 2}),
     ),
     Chapter(
         number=0,
@@ -103,11 +103,11 @@ CHAPTERS: tuple[Chapter, ...] = (
         citation="T. Chen, S. Kornblith, M. Norouzi, G. Hinton. A Simple Framework for Contrastive Learning of Visual "
         "Representations. ICML 2020, arXiv 2002.05709.",
         claim="Two views of one image train an encoder without labels; only fair bars show what it learned.",
-        parameters=_sizes(quick={}),
+        parameters=_sizes(quick={"steps": 36, "batch": 64, "repetitions": 2, "samples": 400}),
     ),
     FEDSC,
     FEDSC.also("results", quick={}),
-    FEDSC.also("proofs", quick={}),
+    FEDSC.also("proofs", quick={"draws": 1000, "descent_rounds": 20, "repetitions": 4}),
     Chapter(
         number=2,
         slug="hetero_ssfl",
