@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """The ``fedbook`` command, also as ``python -m fedbook``. Nothing heavy is imported before Ctrl-C is looked after."""
 
 import os

@@ -94,8 +94,9 @@ def one_of(name: str, value: Any, allowed: Iterable[str]) -> str:
     if not isinstance(value, str):
         raise wrong(TypeError, name, value, text)
     if value not in choices:
-        close = difflib.get_close_matches(value, choices, 1)
-        raise wrong(ValueError, name, value, text + (f"; did you mean {close[0]}?" if close else ""))
+        folded = {word.casefold(): word for word in choices}
+        close = difflib.get_close_matches(value.casefold(), folded, 1)
+        raise wrong(ValueError, name, value, text + (f"; did you mean {folded[close[0]]}?" if close else ""))
     return value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import importlib.util
 import json
 import os
@@ -12,11 +13,11 @@ import shutil
 import signal
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from fedbook import __version__, interrupts, outputs
+from fedbook import __version__, completion, interrupts, outputs
 
 if TYPE_CHECKING:
     from fedbook.papers.description import Paper
@@ -36,8 +37,22 @@ class BadArguments(Exception):
 
 
 class Parser(argparse.ArgumentParser):
+    """Words are never guessed from their beginnings: ``--seed`` of ``run`` and ``--seeds`` of ``compare`` are two."""
+
+    known: ClassVar[set[str]] = set()  # options of all commands
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, allow_abbrev=False)
+
+    def add_argument(self, *names: str, **options: Any) -> argparse.Action:
+        self.known.update(name for name in names if name.startswith("--"))
+        return super().add_argument(*names, **options)
+
     def error(self, message: str) -> NoReturn:
-        raise BadArguments(message)
+        given = message.partition("unrecognized arguments: ")[2].split()
+        option = next((word.partition("=")[0] for word in given if word.startswith("--")), "")
+        close = difflib.get_close_matches(option, self.known - {option}, 1)
+        raise BadArguments(message + (f"; did you mean {close[0]}?" if close else ""))
 
 
 class Explain(argparse.Action):
@@ -140,15 +155,16 @@ def _parser() -> Parser:
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
 
     listing = commands.add_parser("list", help="papers, methods, problems, profiles; of one paper every setting")
-    listing.add_argument("paper", nargs="?", help="a name, a chapter's number or its notebook")
+    words = listing.add_argument("paper", nargs="?", help="a name, a chapter's number or its notebook")
+    words.completer = completion.papers
     listing.add_argument("--json", action="store_true")
     listing.set_defaults(call=_list)
 
     about = "run one method; the last line printed is its result as JSON"
     running = commands.add_parser("run", help=about, description=about, add_help=False, epilog=STATUSES)
     _experiment(running)
-    running.add_argument("--method")
-    running.add_argument("--seed", type=_whole, default=0)
+    running.add_argument("--method", help="default the paper's own").completer = completion.methods
+    running.add_argument("--seed", type=_whole, default=0, help="of every draw; default 0")
     running.add_argument("--out", type=_folder, help="folder for the checkpoint, the history and result.json")
     running.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out, same settings")
     running.set_defaults(call=_run)
@@ -156,43 +172,51 @@ def _parser() -> Parser:
     about = "the paper's table: methods side by side over several seeds"
     comparing = commands.add_parser("compare", help=about, description=about, add_help=False, epilog=STATUSES)
     _experiment(comparing)
-    comparing.add_argument("--methods", help="comma-separated; default all")
-    comparing.add_argument("--seeds", type=_whole, default=3)
-    comparing.add_argument("--vary", action="append", default=[], metavar="KEY=V1,V2", help="an axis of the table")
-    comparing.add_argument("--tune", action="append", default=[], metavar="KEY=V1,V2", help="chosen on held-out data")
-    comparing.add_argument("--tune-set", action="append", default=[], metavar="KEY=VALUE", help="changes while tuning")
+    comparing.add_argument("--methods", help="comma-separated; default all").completer = completion.methods
+    comparing.add_argument("--seeds", type=_whole, default=3, help="how many: 0, 1, ...; default 3")
+    lists = {"action": "append", "default": [], "metavar": "KEY=V1,V2"}
+    comparing.add_argument("--vary", **lists, help="an axis of the table").completer = completion.settings
+    comparing.add_argument("--tune", **lists, help="chosen on held-out data").completer = completion.settings
+    lists["metavar"] = "KEY=VALUE"
+    comparing.add_argument("--tune-set", **lists, help="changes while tuning").completer = completion.settings
     comparing.add_argument("--out", type=_folder, help="folder for compare.json, .csv, .tex and .png")
     comparing.add_argument("--resume", action="store_true", help="go on from the cells saved in --out, same settings")
     comparing.set_defaults(call=_compare)
 
     booking = commands.add_parser("book", help="run notebooks, write the pages of all: build/book/index.html")
-    booking.add_argument(
-        "chapters", nargs="*", metavar="CHAPTER", help="numbers or names; default all that are written"
-    )
-    booking.add_argument("--profile", default="quick")
+    words = booking.add_argument("chapters", nargs="*", metavar="CHAPTER", help="numbers or names; default all")
+    words.completer = completion.chapters
+    booking.add_argument("--profile", default="quick").completer = completion.profiles
     booking.add_argument("--out", type=_folder, default=Path("build/book"))
     booking.add_argument(
         "--commit", action="store_true", help="rewrite the notebooks in place, with their own parameters"
     )
     booking.set_defaults(call=_book)
 
+    copying = commands.add_parser("notebooks", help="copy the chapters' notebooks to a new folder, to work in")
+    copying.add_argument("to", metavar="DIR", type=Path, help="not there yet, or empty: nothing is overwritten")
+    copying.set_defaults(call=_notebooks)
+
     data = commands.add_parser("data", help="fetch, verify and report a dataset")
-    data.add_argument("name", nargs="?")
+    data.add_argument("name", nargs="?").completer = completion.datasets
     data.add_argument("--list", action="store_true", help="the datasets there are")
     data.add_argument("--root", type=_folder)
     data.add_argument("--verify", action="store_true", help="only report what is there")
     data.add_argument("--from", type=Path, dest="benchmark", metavar="DIR", help="mimic3: the benchmark's CSVs")
     data.set_defaults(call=_data)
+    completion.offer(parser)
     return parser
 
 
 def _experiment(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paper", help="a name, a chapter's number or its notebook")
+    words = parser.add_argument("paper", help="a name, a chapter's number or its notebook")
+    words.completer = completion.papers
     parser.add_argument("-h", "--help", nargs=0, action=Explain, help="after PAPER: what it offers, every setting")
-    parser.add_argument("--problem")
-    parser.add_argument("--profile", default="quick")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
-    parser.add_argument("--device", default="auto")
+    parser.add_argument("--problem", help="default the paper's first").completer = completion.problems
+    parser.add_argument("--profile", default="quick", help="quick, standard or paper").completer = completion.profiles
+    words = parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
+    words.completer = completion.settings
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
 
 
 def _whole(text: str) -> int:
@@ -200,6 +224,11 @@ def _whole(text: str) -> int:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"got {text!r}; allowed is a whole number") from None
+
+
+def _words(text: str) -> list[str]:
+    """The words of a list separated by commas, blanks allowed."""
+    return [word.strip() for word in text.split(",")]
 
 
 def _folder(text: str) -> Path:
@@ -211,13 +240,19 @@ def _folder(text: str) -> Path:
 def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
     pairs = {}
     for text in texts:
-        key, equals, value = text.partition("=")
+        key, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not key or not value:
             raise BadArguments(f"{option}: got {text!r}; allowed is KEY=VALUE")
         if key in pairs:
             raise BadArguments(f"{option}: got {key} twice; allowed is once")
         pairs[key] = value
     return pairs
+
+
+def _warn(sentences: Iterable[str]) -> None:
+    """What may not be as the user thinks it is, without being wrong."""
+    for sentence in sentences:
+        print(f"fedbook: warning: {sentence}", file=sys.stderr)
 
 
 def _paper(name: str) -> Paper:
@@ -271,8 +306,9 @@ def _explained(paper: Paper, settings: bool = True) -> Iterator[str]:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from fedbook import experiment
+    from fedbook import advice, experiment
     from fedbook.data import BrokenFile
+    from fedbook.progress import phase
 
     changes = _pairs("--set", options.changes)
     paper = _paper(options.paper)
@@ -288,7 +324,8 @@ def _run(options: argparse.Namespace) -> int:
     with outputs.claimed(options.out, identity, FILES["run"], options.resume, prolonged="rounds") as saved:
         path = None if options.out is None else options.out / FILES["run"][0]
         try:
-            rounds = plan.rounds(path=path, resume=options.resume)  # refuses bad settings before any work
+            with phase("loading data"):
+                rounds = plan.rounds(path=path, resume=options.resume)  # refuses bad settings before any work
         except BrokenFile:
             raise  # a bad file, not a bad argument
         except (ValueError, TypeError) as error:
@@ -298,7 +335,9 @@ def _run(options: argparse.Namespace) -> int:
         if saved and rounds.t < rounds.total:  # a shorter run's, which the checkpoint holds too
             for name in FILES["run"][2:]:
                 (options.out / name).unlink(missing_ok=True)
-        rounds, seconds = experiment.execute(rounds, options.out, label=f"{paper.name} {plan.method}")
+        _warn(advice.idle([plan]))
+        label = f"{paper.name} {plan.method}"
+        rounds, seconds = experiment.execute(rounds, options.out, label, paper.metric)
         line = json.dumps(experiment.result(rounds, plan, seconds))
         if options.out is not None:
             outputs.write(options.out / "result.json", line + "\n")
@@ -315,26 +354,29 @@ def _resumable(options: argparse.Namespace) -> None:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from fedbook import arguments, experiment
-    from fedbook.lab import results
-    from fedbook.lab.draw import save_comparison
+    from fedbook import advice, arguments, experiment
 
     paper = _paper(options.paper)
     _resumable(options)
     try:
         arguments.integer("seeds", options.seeds, 1, 1000)
-        methods = [word.strip() for word in options.methods.split(",")] if options.methods else list(paper.methods)
+        methods = list(dict.fromkeys(_words(options.methods))) if options.methods else list(paper.methods)
         changes = _pairs("--set", options.changes)
-        vary = {key: text.split(",") for key, text in _pairs("--vary", options.vary).items()}
-        tune = {key: text.split(",") for key, text in _pairs("--tune", options.tune).items()}
+        vary = {key: _words(text) for key, text in _pairs("--vary", options.vary).items()}
+        tune = {key: _words(text) for key, text in _pairs("--tune", options.tune).items()}
         shorter = _pairs("--tune-set", options.tune_set)
+        options_named = ("--set", "--vary", "--tune", "--tune-set")
+        vary, tune = experiment.axes(paper, changes, vary, tune, shorter, options_named)
+        plans = []
         for method in methods:  # all names and values are checked before the first run
             for point in experiment.grid(vary | tune):
-                experiment.plan(paper, method, options.problem, options.profile, changes | point, (0,), options.device)
+                asked = paper, method, options.problem, options.profile, changes | point, (0,), options.device
+                plans.append(experiment.plan(*asked))
             experiment.plan(paper, method, options.problem, options.profile, changes | shorter, (0,), options.device)
         settled = experiment.plan(paper, methods[0], options.problem, options.profile, changes, (0,), options.device)
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error
+    _warn(advice.idle(plans))
     identity = {"command": "compare", "paper": paper.name, "methods": methods, "problem": settled.problem}
     identity |= {"device": settled.device, "seeds": options.seeds, "vary": vary, "tune": tune, "tune_set": shorter}
     identity |= settled.settings()
@@ -349,6 +391,9 @@ def _compare(options: argparse.Namespace) -> int:
             )  # fmt: skip
         except experiment.BadSettings as error:  # what only the problem or the method can refuse
             raise BadArguments(str(error)) from error
+        from fedbook.lab import results
+        from fedbook.lab.draw import save_comparison
+
         data = results.frame(table)
         shown = results.table(data, [table["metric"]], digits=4)
         if options.out is not None:
@@ -359,6 +404,7 @@ def _compare(options: argparse.Namespace) -> int:
                 save_comparison(table, options.out / "compare.png")
     print(f"{table['paper']} on {table['problem']}, {table['seeds']} seeds, profile {table['profile']}")
     print(shown.reset_index().to_string(index=False))
+    print(*advice.judged(paper, table), *advice.tuned(paper, table), sep="\n")
     odd = [line for cell in table["cells"] for line in _odd(cell)]
     print(*odd, sep="\n", end="\n" if odd else "", file=sys.stderr)
     print(json.dumps(experiment.summary(table)))
@@ -375,7 +421,7 @@ def _odd(cell: dict) -> Iterator[str]:
 
 
 def _book(options: argparse.Namespace) -> int:
-    from fedbook import arguments, book
+    from fedbook import arguments, book, shipped
 
     if not all(importlib.util.find_spec(name) for name in ("nbval", "papermill")):
         print('fedbook: the book is run by papermill and nbval: pip install "fedbook[book]"', file=sys.stderr)
@@ -387,6 +433,8 @@ def _book(options: argparse.Namespace) -> int:
         arguments.one_of("profile", options.profile, book.contents.PROFILES)
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error
+    if options.commit and book.notebooks_folder() == shipped.IN_WHEEL / "notebooks":
+        raise BadArguments("--commit: got it with an installed fedbook; allowed is in a checkout, or with ./notebooks")
     if options.commit:
         reports = commit_all([book.notebooks_folder() / one.file for one in chosen])
     else:
@@ -396,6 +444,21 @@ def _book(options: argparse.Namespace) -> int:
     where = None if options.commit else str(options.out / "index.html")
     print(json.dumps({"chapters": [report.name for report in reports], "ok": good, "index": where}))
     return 0 if good else 1
+
+
+def _notebooks(options: argparse.Namespace) -> int:
+    from fedbook import shipped
+
+    source = shipped.folder("notebooks", "00_start_here.ipynb")
+    if source is None:
+        raise FileNotFoundError("the notebooks do not come with this copy of fedbook; a wheel or a checkout has them")
+    try:
+        copied = shipped.copy_notebooks(source, options.to)
+    except ValueError as error:
+        raise BadArguments(str(error)) from error
+    print(f"{len(copied)} notebooks; to open them: jupyter lab {options.to}", file=sys.stderr)
+    print(json.dumps({"folder": str(options.to), "notebooks": [path.name for path in copied]}))
+    return 0
 
 
 def _data(options: argparse.Namespace) -> int:

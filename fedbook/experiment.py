@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import subprocess
@@ -19,6 +20,7 @@ from fedbook.federation.history import finite
 from fedbook.federation.loop import Rounds, run
 from fedbook.federation.tree import leaves
 from fedbook.papers.description import Paper, own_settings
+from fedbook.progress import phase
 
 PROFILES = ("quick", "standard", "paper")
 TABLE, CELLS = "compare.json", "cells.json"  # a comparison, and as far as it came
@@ -106,11 +108,53 @@ def _read(name: str, value: Any, defaults: Mapping[str, Any]) -> Any:
         raise ValueError(f"--set {name}: got {value!r}; allowed is {word}") from None
 
 
-def _read_all(name: str, values: Sequence[Any], paper: Paper) -> list[Any]:
-    """The values of one axis, read by the type of the setting: a stored table then holds numbers, not texts."""
-    if isinstance(values, str) or not isinstance(values, Sequence) or not values:
-        raise arguments.wrong(ValueError, name, values, "a non-empty list of values")
-    return [_read(name, value, paper.defaults()) for value in values]
+def axes(
+    paper: Paper,
+    changes: Mapping[str, Any],
+    vary: Mapping[str, Sequence[Any]],
+    tune: Mapping[str, Sequence[Any]],
+    tune_changes: Mapping[str, Any],
+    words: Sequence[str] = ("changes", "vary", "tune", "tune_changes"),
+) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+    """``vary`` and ``tune`` of a comparison, values read (a table holds numbers, not texts) and none twice.
+
+    ``words``: what a message calls the four.
+    Raises: TypeError, ValueError: a setting that two of the four name (``tune_changes`` may change ``changes``).
+    """
+    named = dict(zip(words, (changes, vary, tune, tune_changes), strict=True))
+    for one, other in itertools.combinations(words, 2):
+        both = sorted(set(named[one]) & set(named[other]))
+        if both and (one, other) != (words[0], words[3]):
+            raise arguments.wrong(ValueError, one, both[0], f"a setting that {other} does not name as well")
+    if tune_changes and not tune:
+        raise arguments.wrong(ValueError, words[3], sorted(tune_changes)[0], f"used beside {words[2]} only")
+    return _axis(vary, paper), _axis(tune, paper)
+
+
+def _axis(values_by_name: Mapping[str, Sequence[Any]], paper: Paper) -> dict[str, list[Any]]:
+    read = {}
+    for name, values in values_by_name.items():
+        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+            raise arguments.wrong(ValueError, name, values, "a non-empty list of values")
+        read[name] = list(dict.fromkeys(_read(name, value, paper.defaults()) for value in values))
+    return read
+
+
+def at_edge(kinds: Sequence[type], grid: Mapping[str, Sequence[Any]], chosen: Mapping[str, Any]) -> list[str]:
+    """The settings whose chosen number is the first or last of its grid: a better one may lie beyond it.
+
+    Not those where nothing is allowed beyond, and not words.
+    """
+    names = []
+    for name, value in chosen.items():
+        values = grid[name]
+        if len(values) == 1 or isinstance(value, (bool, str)) or value not in (min(values), max(values)):
+            continue
+        field = next(kind.__dataclass_fields__[name] for kind in kinds if name in kind.__dataclass_fields__)
+        ends = {min(values): "minimum", max(values): "maximum"}
+        if field.metadata["limits"].get(ends[value]) != value:
+            names.append(name)
+    return names
 
 
 def result(rounds: Rounds, plan: Plan, seconds: float, slot: int = 0) -> dict[str, Any]:
@@ -176,7 +220,9 @@ def _nested(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def execute(rounds: Rounds, out: Path | None = None, label: str | None = None) -> tuple[Rounds, float]:
+def execute(
+    rounds: Rounds, out: Path | None = None, label: str | None = None, metric: str | None = None
+) -> tuple[Rounds, float]:
     """Run to the end and write the history under ``out`` if given; the rounds and the seconds it took.
 
     Interrupted (Ctrl-C), a run with a path leaves a checkpoint of the last finished round.
@@ -186,7 +232,7 @@ def execute(rounds: Rounds, out: Path | None = None, label: str | None = None) -
         Path(out).mkdir(parents=True, exist_ok=True)  # fails now rather than after the work
     with interrupts.held():
         try:
-            run(rounds, label=label)
+            run(rounds, label=label, metric=metric)
         except KeyboardInterrupt:
             if rounds.path is not None and rounds.t >= 0:
                 rounds.save(rounds.path)
@@ -209,7 +255,7 @@ def compare(
     device: str = "auto",
     out: Path | None = None,
 ) -> dict[str, Any]:
-    """A table: every method at every value of ``vary``, over ``seeds`` repetitions.
+    """A table: every method at every value of ``vary``, over the seeds 0 to ``seeds`` - 1.
 
     ``tune``: each method at each place of the table gets the same grid; the setting with the best mean metric on
     held-out training images (settings with ``judge="validation"``, where a paper has held-out data), with seeds that
@@ -220,12 +266,8 @@ def compare(
     count = arguments.integer("seeds", seeds, 1, 1000)
     if isinstance(methods, str) or not isinstance(methods, Sequence) or not methods:
         raise arguments.wrong(TypeError, "methods", methods, "a non-empty list of words")
-    vary, tune = (
-        {name: _read_all(name, values, paper) for name, values in (axes or {}).items()} for axes in (vary, tune)
-    )
-    twice = sorted(set(vary) & (set(tune) | set(tune_changes or {})))
-    if twice:
-        raise arguments.wrong(ValueError, "tune", twice, "settings that the table does not vary")
+    methods = list(dict.fromkeys(methods))
+    vary, tune = axes(paper, changes or {}, vary or {}, tune or {}, tune_changes or {})
     saved = None if out is None else saved_in(out)
     if saved is not None and "paper" in saved:  # it came to its end
         return saved
@@ -242,9 +284,10 @@ def compare(
             tried = _tune(paper, method, problem, profile, shorter, tune, device) if tune else []
             best = max(tried, key=lambda entry: _goodness(entry["mean"], paper))["settings"] if tried else {}
             chosen = plan(paper, method, problem, profile, base | best, range(count), device)
-            rounds, seconds = execute(
-                chosen.rounds(), label=" ".join([method, *(f"{k}={v}" for k, v in varied.items())])
-            )
+            label = " ".join([method, *(f"{k}={v}" for k, v in varied.items())])
+            with phase(f"{label}: loading data"):
+                rounds = chosen.rounds()
+            rounds, seconds = execute(rounds, label=label, metric=paper.metric)
             results = [result(rounds, chosen, seconds / count, slot) for slot in range(count)]
             if tried:
                 for entry in results:
@@ -252,7 +295,10 @@ def compare(
                         f"choosing {', '.join(best)} by looking at these clients' data"
                     )
             curve = _curve(rounds, paper.metric, *paper.curves)
-            cell = {"method": method, "varied": varied, "tuned": best, "tried": tried, "curve": curve, "runs": results}
+            cell = {
+                "method": method, "varied": varied, "tuned": best, "at_edge": at_edge(paper.settings, tune, best),
+                "tried": tried, "curve": curve, "runs": results,
+            }  # fmt: skip
             cells.append(finite(cell))
             if out is not None:
                 outputs.write(Path(out) / CELLS, json.dumps({"commits": commits, "cells": cells}) + "\n")
@@ -275,10 +321,14 @@ def _joined(commits: Sequence[str | None]) -> str | None:
 
 def _tune(paper, method, problem, profile, base, tune, device) -> list[dict[str, Any]]:
     tried = []
-    for setting in grid(tune):
+    for number, setting in enumerate(grid(tune), start=1):
         held_out = {"judge": "validation"} if "judge" in paper.defaults() else {}  # else by other seeds alone
         trial = plan(paper, method, problem, profile, base | setting | held_out, (1000, 1001), device)
-        rounds, _ = execute(trial.rounds(), label=f"tune {method} {setting}")
+        values = " ".join(f"{name}={value}" for name, value in setting.items())
+        label = f"tuning {method}, trial {number} of {len(grid(tune))}, {values}"
+        with phase(f"{label}: loading data"):
+            rounds = trial.rounds()
+        rounds, _ = execute(rounds, label=label, metric=paper.metric)
         last = [row[-1] for row in _curve(rounds, paper.metric)[paper.metric] if row and not rounds.diverged]
         score = sum(last) / len(last) if last and all(math.isfinite(v) for v in last) else None
         tried.append({"settings": setting, "mean": score})
@@ -353,6 +403,8 @@ def summary(table: Mapping[str, Any]) -> dict[str, Any]:
                 "mean": float(values.mean()),
                 "deviation": deviation,
                 "seeds": len(values),
+                "tuned": cell.get("tuned", {}),
+                "at_edge": cell.get("at_edge", []),
             }
         )
     return finite({"paper": table["paper"], "problem": table["problem"], "metric": table["metric"], "cells": cells})

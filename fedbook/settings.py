@@ -9,7 +9,7 @@ import dataclasses
 import inspect
 import math
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, dataclass_transform
 
 from fedbook import arguments
@@ -17,16 +17,33 @@ from fedbook import arguments
 LARGEST = {int: 2**31 - 1, float: 1e38}  # what 32 bits hold: tensors of indices and of single precision
 
 
+class other_than(tuple):  # reads as a word in ``needs``
+    """In ``needs``: every value but these."""
+
+    def __new__(cls, *values: Any) -> other_than:
+        return super().__new__(cls, values)
+
+
 def setting(
-    default: Any, symbol: str | None, meaning: str, degenerate: str = "", *, choices: Iterable[str] = (), **limits: Any
+    default: Any,
+    symbol: str | None,
+    meaning: str,
+    degenerate: str = "",
+    *,
+    choices: Iterable[str] = (),
+    needs: Mapping[str, tuple[Any, ...]] | None = None,
+    **limits: Any,
 ) -> Any:
     """A field of :class:`Settings`: its default, the paper's symbol, one line of what it is.
 
     ``degenerate``: the value that turns it off or gives a simpler method ("0: everyone"). The type of ``default`` is
     the type of the setting. ``choices``: the words allowed for a text (none given: any). ``limits`` of a number as in
     :func:`fedbook.arguments.integer` or :func:`fedbook.arguments.real`; none is ever beyond ``LARGEST``.
+    ``needs``: where it counts at all, the values that other settings, the "method" or the "problem" must have
+    (``{"partition": ("dirichlet",)}``, :func:`other_than`; no value at all: nowhere). Elsewhere it changes nothing.
     """
     row = {"symbol": symbol, "meaning": meaning, "degenerate": degenerate, "choices": tuple(choices), "limits": limits}
+    row["needs"] = dict(needs or {})
     return dataclasses.field(default=default, metadata=row)
 
 
@@ -73,9 +90,10 @@ def check(field: dataclasses.Field, value: Any) -> None:
 
 
 def described(kind: type[Settings]) -> list[dict[str, Any]]:
-    """One row a setting: name, symbol, default, meaning, degenerate, allowed, group; plain values, ready for JSON.
+    """One row a setting: name, symbol, default, meaning, degenerate, allowed, choices, needs, group; ready for JSON.
 
-    ``group``: the first line of the class that introduces it.
+    ``choices``: the allowed words, if only some are.
+    ``needs``: where it counts, as text. ``group``: the first line of the class that introduces it.
     """
     rows = []
     for field in dataclasses.fields(kind):
@@ -83,7 +101,8 @@ def described(kind: type[Settings]) -> list[dict[str, Any]]:
         rows.append({
             "name": field.name, "symbol": field.metadata["symbol"], "default": field.default,
             "meaning": field.metadata["meaning"], "degenerate": field.metadata["degenerate"],
-            "allowed": _allowed(field), "group": (owner.__doc__ or owner.__name__).splitlines()[0],
+            "allowed": _allowed(field), "choices": _words(field), "needs": needed(field.metadata["needs"]),
+            "group": (owner.__doc__ or owner.__name__).splitlines()[0],
         })  # fmt: skip
     return rows
 
@@ -92,9 +111,33 @@ def explained(row: dict[str, Any], width: int) -> list[str]:
     """A row of :func:`described` as lines of text: name, symbol and default; what it is and what is allowed."""
     symbol = f" ({row['symbol']})" if row["symbol"] not in (None, row["name"]) else ""
     degenerate = f" ({row['degenerate']})" if row["degenerate"] else ""
-    text = f"{row['meaning']}{degenerate}; {row['allowed']}"
+    text = f"{row['meaning']}{degenerate}; {row['allowed']}" + (f"; counts {row['needs']}" if row["needs"] else "")
     return [f"{row['name']}{symbol} = {row['default']}", *textwrap.wrap(text, width, initial_indent="    ",
             subsequent_indent="    ")]  # fmt: skip
+
+
+def needed(needs: Mapping[str, tuple[Any, ...]]) -> str:
+    """``needs`` as text: "with partition=dirichlet or quantity and mu other than 0"; empty where nothing is needed."""
+    if any(not isinstance(values, other_than) and not values for values in needs.values()):
+        return "nowhere here"
+    parts = []
+    for name, values in needs.items():
+        words = [str(value).lower() if isinstance(value, bool) else f"{value}" for value in values]
+        words = [f"{value:g}" if type(value) is float else word for value, word in zip(values, words, strict=True)]
+        text = words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+        parts.append(f"{name} other than {text}" if isinstance(values, other_than) else f"{name}={text}")
+    return "with " + " and ".join(parts) if parts else ""
+
+
+def unmet(needs: Mapping[str, tuple[Any, ...]], values: Mapping[str, Any]) -> list[str]:
+    """The names among ``needs`` whose value in ``values`` is not one of those needed."""
+    return [
+        name for name, wanted in needs.items() if (values[name] in tuple(wanted)) == isinstance(wanted, other_than)
+    ]  # fmt: skip
+
+
+def _words(field: dataclasses.Field) -> list[str]:
+    return ["true", "false"] if type(field.default) is bool else list(field.metadata["choices"])
 
 
 def _allowed(field: dataclasses.Field) -> str:

@@ -107,7 +107,12 @@ def test_a_paper_explains_every_method_problem_profile_and_setting(capsys, name,
 def test_a_paper_answers_to_its_chapter_and_to_the_notebook(capsys):
     for number, name in enumerate(("fedavg", "fedsc", "hetero_ssfl", "prirfed", "dp2_fedsam", "cvfl")):
         notebook = "00_start_here" if number == 0 else f"{number:02d}_{name}"
-        assert papers.paper(str(number)) is papers.paper(notebook) is papers.paper(name)
+        assert (
+            papers.paper(str(number))
+            is papers.paper(notebook)
+            is papers.paper(f"{notebook}.ipynb")
+            is papers.paper(name)
+        )
     status, out, _ = call(capsys, "run", "0", *TINY, "--set", "rounds=1")
     assert status == 0 and json.loads(out[-1])["paper"] == "fedavg"
     assert call(capsys, "--version") == (0, [f"fedbook {fedbook.__version__}"], "")

@@ -10,7 +10,7 @@ import fedbook
 ROOT = Path(fedbook.__file__).parent
 # bottom first; modules in one entry may import each other
 FLOORS = [
-    {"arguments", "settings", "randomness", "intervals", "progress", "interrupts", "outputs", "wire"},
+    {"arguments", "settings", "randomness", "intervals", "progress", "interrupts", "outputs", "wire", "shipped"},
     {"partition"},
     {"geometry"},
     {"compression"},
@@ -19,11 +19,11 @@ FLOORS = [
     {"federation"},
     {"learning"},
     {"papers"},
-    {"experiment"},
+    {"experiment", "advice"},
     {"lab"},
     {"chapters"},
     {"book"},
-    {"command", "__main__"},
+    {"command", "completion", "__main__"},
 ]
 FLOOR = {name: height for height, names in enumerate(FLOORS) for name in names}
 PAPERS = {path.name for path in (ROOT / "papers").iterdir() if (path / "__init__.py").exists()}

@@ -95,7 +95,7 @@ def test_results_are_never_written_over(capsys, tmp_path, monkeypatch, words):
     monkeypatch.setattr(experiment, "execute", lambda *_, **__: pytest.fail("it began to work"))
     status, printed, err = call(capsys, *words, "--out", tmp_path)
     assert status == 2 and printed == [] and re.search("--out: .* of this run; allowed is --resume", err)
-    for change in (["--set", "lr=0.3"], ["--seed", "7"], ["--seeds", "3"], ["--vary", "alpha=1"]):
+    for change in (["--set", "momentum=0.3"], ["--seed", "7"], ["--seeds", "3"], ["--vary", "alpha=1"]):
         if change[0] == "--set" or (change[0] == "--seed") == (words is RUN):
             name = change[1].split("=")[0] if change[0] == "--set" else change[0].strip("-")
             for resume in ([], ["--resume"]):

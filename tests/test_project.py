@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 from pathlib import Path
 
@@ -114,23 +115,45 @@ def test_ci_runs_the_commands_of_the_readme():
     assert "make book" in readme and os.access(ROOT / ".ci" / "run", os.X_OK)
 
 
+SOURCE = (
+    ".ci", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "Makefile", "README.md", "benchmarks", "constraints.txt",
+    "data", "environment.yml", "fedbook", "notebooks", "pyproject.toml", "setup.py", "tests",
+)  # fmt: skip
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """The built wheel, unpacked into an empty folder outside the repository."""
-    out, copy = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("copy")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, copy)
+def built(tmp_path_factory):
+    """The folder of the source archive, and of the wheel that was made of it alone."""
+    out, copy = tmp_path_factory.mktemp("built"), tmp_path_factory.mktemp("copy")
     # building leaves build/lib behind, which a later build would ship: never in the checkout
-    shutil.copytree(ROOT / "fedbook", copy / "fedbook", ignore=shutil.ignore_patterns("__pycache__"))
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, copy]
+    for name in SOURCE:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", ".*_checkpoints"))
+        else:
+            shutil.copy(ROOT / name, copy)
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", out, copy]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PIP_NO_INDEX": "1"})
     if done.returncode and "setuptools" in done.stderr:  # no isolation needs setuptools in the environment
-        done = subprocess.run([*command[:4], *command[5:]], capture_output=True, text=True)
+        done = subprocess.run([*command[:3], *command[4:]], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    place = out / "site"
-    built = next(out.glob("*.whl"))
-    subprocess.run([sys.executable, "-m", "zipfile", "-e", built, place], check=True)
+    return out
+
+
+@pytest.fixture(scope="module")
+def wheel(built):
+    """The wheel, unpacked into an empty folder outside the repository."""
+    place = built / "site"
+    subprocess.run([sys.executable, "-m", "zipfile", "-e", next(built.glob("*.whl")), place], check=True)
     return place
+
+
+def test_the_source_archive_is_the_whole_project(built):
+    with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
+        there = {name.partition("/")[2] for name in archive.getnames()}
+    wanted = [path.relative_to(ROOT) for name in SOURCE for path in (ROOT / name, *(ROOT / name).rglob("*"))]
+    missing = [path.as_posix() for path in wanted if (ROOT / path).is_file() and path.as_posix() not in there
+               and not {"__pycache__", ".ipynb_checkpoints"} & set(path.parts)]  # fmt: skip
+    assert not missing
 
 
 def outside(wheel, tmp_path, *words, data=None):
@@ -143,17 +166,38 @@ def outside(wheel, tmp_path, *words, data=None):
     )
 
 
-def test_the_wheel_runs_outside_the_repository(wheel, tmp_path):
+SMALL = ("--set", "rounds=1", "--set", "clients=5", "--set", "clients_per_round=0", "--set", "train_samples=200")
+
+
+def test_the_wheel_runs_in_an_empty_folder_without_a_network(wheel, tmp_path):
+    """The default problem of chapter 0 is MNIST, which the wheel holds; what it lacks, it says how to come by."""
     assert not (wheel / "data").exists() and not (wheel / "tests").exists()
-    done = outside(wheel, tmp_path, "run", "fedavg", "--problem", "digits", "--set", "rounds=2", "--set", "clients=5",
-                   "--set", "clients_per_round=0", "--set", "train_samples=0", "--set", "test_samples=0")  # fmt: skip
+    done = outside(wheel, tmp_path, "run", "fedavg", *SMALL)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1])["rounds"] == 2
+    assert json.loads(done.stdout.splitlines()[-1])["problem"] == "mnist"
+    missing = outside(wheel, tmp_path, "run", "fedavg", "--problem", "cifar10", *SMALL)
+    assert missing.returncode == 1 and "fedbook data cifar10" in missing.stderr and not missing.stdout
+    (tmp_path / "elsewhere").mkdir()
+    shutil.copytree(ROOT / "data" / "mnist", tmp_path / "elsewhere" / "mnist")
+    (tmp_path / "elsewhere" / "mnist" / "train-labels-idx1-ubyte.gz").write_bytes(b"not it")
+    broken = outside(wheel, tmp_path, "run", "fedavg", *SMALL, data=tmp_path / "elsewhere")
+    assert broken.returncode == 1 and "elsewhere" in broken.stderr  # FEDBOOK_DATA comes first
 
 
-def test_the_wheel_says_what_to_do_about_missing_data_and_finds_it_by_environment(wheel, tmp_path):
-    words = ("run", "fedavg", "--problem", "mnist", "--set", "rounds=1")
-    missing = outside(wheel, tmp_path, *words)
-    assert missing.returncode == 1 and "fedbook data mnist" in missing.stderr and not missing.stdout
-    found = outside(wheel, tmp_path, *words, data=ROOT / "data")
-    assert found.returncode == 0, found.stderr
+def test_the_wheel_s_notebooks_are_copied_to_work_in_and_never_over_something(wheel, tmp_path):
+    done = outside(wheel, tmp_path, "notebooks", "mine")
+    assert done.returncode == 0, done.stderr
+    for part in ("[0-9]*.ipynb", "frames/*", "images/*"):
+        there, wanted = (sorted(folder.glob(part)) for folder in (tmp_path / "mine", ROOT / "notebooks"))
+        assert [path.name for path in there] == [path.name for path in wanted] and wanted
+        assert [path.read_bytes() for path in there] == [path.read_bytes() for path in wanted]
+    (tmp_path / "mine" / "00_start_here.ipynb").write_text("my answers")
+    again = outside(wheel, tmp_path, "notebooks", "mine")
+    assert again.returncode == 2 and "DIR: got 'mine'" in again.stderr and not again.stdout
+    assert (tmp_path / "mine" / "00_start_here.ipynb").read_text() == "my answers"
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".notebooks")] == []
+
+
+def test_the_wheel_s_own_notebooks_are_not_rewritten(wheel, tmp_path):
+    done = outside(wheel, tmp_path, "book", "1", "--commit")
+    assert done.returncode == 2 and "--commit: got it with an installed fedbook" in done.stderr

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from fedbook import shipped
 from fedbook.arguments import one_of, wrong
 
 PROFILES = ("quick", "standard", "paper")
@@ -209,16 +210,16 @@ def notebook_path(path: str | Path) -> Path:
 
 
 def notebooks_folder(root: str | Path | None = None) -> Path:
-    """The folder with the chapters: ``root``, else the checkout's ``notebooks/``, else ``./notebooks``.
+    """The folder with the chapters: ``root``, else the checkout's ``notebooks/``, ``./notebooks``, the wheel's copy.
 
     Raises: FileNotFoundError (says where it looked).
     """
     if root is not None:
         places = [Path(root)]
     else:
-        places = [Path(__file__).resolve().parents[2] / "notebooks", Path.cwd() / "notebooks"]
+        places = [shipped.PACKAGE.parent / "notebooks", Path.cwd() / "notebooks", shipped.IN_WHEEL / "notebooks"]
     for place in places:
         if place.is_dir():
             return place
     looked = " and ".join(str(place) for place in places)
-    raise FileNotFoundError(f"the chapters' folder was looked for in {looked}; run from a checkout of the book")
+    raise FileNotFoundError(f"the chapters' folder was looked for in {looked}")

@@ -197,8 +197,27 @@ def download(file: DataFile, folder: Path, progress: bool | None = None) -> Path
                 raise ValueError(f"what came has {there}; published is {file.published}")
             return path
         except (requests.RequestException, OSError, ValueError) as error:
-            reasons.append(f"{file.path} from {url}: {type(error).__name__}: {error}")
+            reasons.append(f"{file.path} from {url}: {_why(error)}")
     raise ConnectionError("\n  ".join(reasons) or f"{file.path}: has no public address")
+
+
+def _why(error: Exception) -> str:
+    """What went wrong on the way, in one clause; the libraries below name their own insides."""
+    import requests
+
+    if isinstance(error, requests.Timeout):
+        return f"no answer within {SECONDS[0]} s to connect, {SECONDS[1]} s between two pieces"
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        return f"the server answers {error.response.status_code} {error.response.reason}".rstrip()
+    if isinstance(error, requests.exceptions.SSLError):
+        return "no secure connection to the server"
+    if isinstance(error, (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)):
+        return "the connection was lost on the way"
+    if isinstance(error, requests.ConnectionError):
+        return "no connection (is this machine online?)"
+    if isinstance(error, requests.RequestException):
+        return f"no usable answer ({type(error).__name__})"
+    return str(error)
 
 
 def shows(progress: bool | None) -> bool:
@@ -252,9 +271,10 @@ def _target(source: Source, report: Report, root: Root) -> Path:
     folder = Path(report.folder)
     if all(file.state == "missing" for file in report.files):
         return roots.to_write(root)
-    if root is None and folder == roots.of_checkout():
+    if root is None and folder == roots.of_book():
         broken = [file.path for file in report.files if file.state != "ok"]
-        why = f"{folder}: {', '.join(broken)} differs from what ships with the book; restore it (git checkout -- data)"
+        remedy = "restore it (git checkout -- data, or install fedbook again)"
+        why = f"{folder}: {', '.join(broken)} differs from what ships with the book; {remedy}"
         raise FetchFailed(source.name, [why])
     return folder
 

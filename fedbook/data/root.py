@@ -1,8 +1,8 @@
 """Where datasets lie, the data root, and what can go wrong with one.
 
 Looked in, in this order: the argument ``root`` (then nowhere else), the folder named by ``FEDBOOK_DATA``, the
-``data/`` of the checkout the package runs from, and the user's own folder. The first folder that holds all files
-of a dataset serves it.
+``data/`` that comes with the book (of the checkout, or in the wheel), and the user's own folder. The first folder
+that holds all files of a dataset serves it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedbook import arguments
+from fedbook import arguments, shipped
 from fedbook.data.sources import Source
 
 VARIABLE = "FEDBOOK_DATA"
@@ -66,14 +66,14 @@ def folders(root: Root = None) -> tuple[Path, ...]:
     """
     if root is not None:
         return (_folder("root", root),)
-    places = [named_by_environment(), of_checkout(), of_user()]
+    places = [named_by_environment(), of_book(), of_user()]
     return tuple(dict.fromkeys(place for place in places if place is not None))
 
 
 def to_write(root: Root = None) -> Path:
     """The folder that fetched data go to: ``root``, else ``FEDBOOK_DATA``, else the user's own.
 
-    Never the checkout's ``data/``: what ships stays as it was committed.
+    Never the book's ``data/``: what ships stays as it was committed.
     """
     if root is not None:
         return _folder("root", root)
@@ -86,11 +86,9 @@ def named_by_environment() -> Path | None:
     return _folder(VARIABLE, value) if value else None
 
 
-def of_checkout() -> Path | None:
-    """The ``data/`` beside the package, or ``None`` where the package was installed without it."""
-    folder = Path(__file__).resolve().parents[2] / "data"
-    # Any folder called "data" may lie in site-packages; ours has the list of checksums.
-    return folder if (folder / "SHA256SUMS").is_file() else None
+def of_book() -> Path | None:
+    """The ``data/`` of the checkout, or the wheel's copy of it; ``None`` where the package came without."""
+    return shipped.folder("data", "SHA256SUMS")
 
 
 def of_user() -> Path:

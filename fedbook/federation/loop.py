@@ -186,6 +186,7 @@ class Rounds:
         if budget is not None and delta is None:
             raise arguments.wrong(ValueError, "delta", delta, "a number in (0, 1) with a budget")
         self.stopped: str | None = None
+        self.tell: Callable[[str], None] | None = None  # called when a phase begins that may last: see run
         self.diverged = False
         self.evaluate, self.observe = evaluate, observe
         self.path = None if path is None else Path(path)
@@ -244,6 +245,7 @@ class Rounds:
     @interrupts.held()
     def _set_up(self) -> None:
         if self.t < 0:
+            self._tell("set-up")
             with self._whole_or_not_at_all(-1):
                 server = drive(self.algorithm.setup(self.server, self._turn(-1)), self._deliver)
             self.server, self.t = server, 0
@@ -256,10 +258,13 @@ class Rounds:
         """
         self._set_up()
         t, begun = self.t, time.perf_counter()
+        self._tell(f"round {t + 1} of {self.total}")
         with self._whole_or_not_at_all(t):
             server = drive(self.algorithm.round(self.server, self._turn(t)), self._deliver)
             seconds = time.perf_counter() - begun
             due = self.evaluate is not None and ((t + 1) % self.every == 0 or t + 1 == self.total)
+            if due:
+                self._tell(f"evaluation after round {t + 1}")
             metrics = self.evaluate(server, self.clients) if due else {}
             record = Record(
                 t=t,
@@ -290,6 +295,10 @@ class Rounds:
             elif ledgers != [ledger.state() for ledger in self.privacy]:
                 self.attempt += 1  # fresh noise is a second release: both count, each with draws of its own
             raise
+
+    def _tell(self, phase: str) -> None:
+        if self.tell is not None:
+            self.tell(phase)
 
     def _metric(self, name: str, values: Any) -> list[float]:
         numbers = torch.as_tensor(values)
@@ -372,14 +381,41 @@ class Rounds:
         return uploads
 
 
-def run(rounds: Rounds, label: str | None = None) -> Rounds:
-    """Run all remaining rounds, with a progress bar (silent when headless), and return ``rounds``."""
-    from fedbook.progress import progress
+def run(rounds: Rounds, label: str | None = None, metric: str | None = None) -> Rounds:
+    """Run all remaining rounds, with a progress bar (silent when headless), and return ``rounds``.
 
-    left = rounds.total - max(rounds.t, 0)
-    for _ in progress(rounds, total=left, label=label or rounds.algorithm.name):
-        pass
+    ``metric``: what is shown of the latest evaluation, the mean over the seeds; default the first there is.
+    """
+    from fedbook.progress import Phases, progress
+
+    label, left = label or rounds.algorithm.name, rounds.total - max(rounds.t, 0)
+    phases, begun = Phases(label), set()
+
+    def tell(phase: str) -> None:
+        """Set-up, first round, first evaluation: of later ones the lines of ``progress`` tell."""
+        phases.end()
+        if phase.split()[0] not in begun:
+            phases.begin(phase)
+        begun.add(phase.split()[0])
+
+    rounds.tell = tell
+    try:
+        for _ in progress(rounds, total=left, label=label, note=lambda: _latest(rounds, metric)):
+            pass
+    finally:
+        rounds.tell = None
+        phases.end()
     return rounds
+
+
+def _latest(rounds: Rounds, metric: str | None) -> str:
+    """The metric as it was last judged, the mean over the seeds: "accuracy 0.9312"; empty before that."""
+    last = next((record.metrics for record in reversed(rounds.history) if record.metrics), {})
+    name = metric if metric in last else next(iter(last), None)
+    if name is None:
+        return ""
+    values = last[name]
+    return f"{name} {'none' if None in values else f'{sum(values) / len(values):.4g}'}"
 
 
 def repeat(make: Callable[[int], Rounds], seeds: Sequence[int]) -> list[Rounds]:

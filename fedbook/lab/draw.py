@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from fedbook.arguments import integer, real, wrong
-from fedbook.lab import style
+from fedbook.lab import results, style
+from fedbook.papers import paper
 
 MOST_BUBBLES = 40  # clients; with more a bubble is smaller than its own outline, and a map is drawn
 
@@ -166,20 +167,48 @@ def _count_empty(sizes: np.ndarray) -> str:
     return f"{empty} of them hold nothing" if empty else ""
 
 
+def draw_comparison(ax: Axes, table: Mapping[str, Any]) -> str:
+    """The metric by round of every cell of a comparison: the mean of the seeds that gave numbers, thin each of them.
+
+    Best first in the legend, which stands beside the axes. A measure of distance to an optimum that falls through
+    orders of magnitude gets a logarithmic axis. A cell without any number is named in the legend alone.
+    """
+    better = paper(table["paper"]).larger_is_better
+    curves = []
+    for i, cell in enumerate(table["cells"]):
+        x, values = results.curve(cell, table["metric"])
+        values = values.numpy()[np.isfinite(values.numpy()).all(1)] if values.numel() else np.empty((0, 0))
+        label = " ".join([cell["method"], *(f"{k}={v}" for k, v in cell["varied"].items())])
+        curves.append((label, x.numpy(), values, i))
+    drawn = [curve for curve in curves if len(curve[2])]
+    for label, x, values, i in sorted(drawn, key=lambda c: c[2][:, -1].mean(), reverse=better):
+        look = style.series(i)
+        ax.plot(x, values.mean(0), label=label, markevery=max(1, len(x) // 12), **look)
+        ax.plot(x, values.T, color=look["color"], linewidth=0.6, alpha=0.5)
+    for label, _, _, i in (curve for curve in curves if not len(curve[2])):
+        ax.plot([], [], label=f"{label} (no numbers)", **style.series(i))
+    shown = np.concatenate([values.ravel() for _, _, values, _ in drawn]) if drawn else np.ones(1)
+    low, high = shown.min(), shown.max()
+    if not better and low > 0 and high > 100 * low:
+        ax.set_yscale("log")
+        ax.set_ylim(low / 2, high * 2)
+    elif low < high:
+        ax.set_ylim(low - 0.08 * (high - low), high + 0.08 * (high - low))
+    ax.set(xlabel="round", ylabel=table["metric"], title=f"{table['paper']} on {table['problem']}")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    return f"{table['metric']} by round of {len(curves)} cells; {len(curves) - len(drawn)} gave no numbers."
+
+
 def save_comparison(table: Mapping[str, Any], path: str | Path) -> None:
-    """The figure of a comparison (what ``fedbook compare`` returns): its metric by round, written to ``path``."""
+    """The figure of a comparison (what ``fedbook compare`` returns), written to ``path``."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     style.use()
-    curves = {}
-    for cell in table["cells"]:
-        label = " ".join([cell["method"], *(f"{k}={v}" for k, v in cell["varied"].items())])
-        curves[label] = (torch.tensor(cell["curve"]["round"]), torch.tensor(cell["curve"][table["metric"]]))
-    figure, ax = pyplot.subplots()
-    draw_curves(ax, curves)
-    ax.set(xlabel="round", ylabel=table["metric"], title=f"{table['paper']} on {table['problem']}")
+    figure, ax = pyplot.subplots(figsize=(style.WIDE, max(style.HEIGHT, 0.6 + 0.2 * len(table["cells"]))))
+    draw_comparison(ax, table)
     figure.savefig(path)
     pyplot.close(figure)

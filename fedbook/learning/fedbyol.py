@@ -26,7 +26,7 @@ from fedbook.learning.models import Parameters
 from fedbook.learning.online import PREDICTOR, Online, follow, online, without_predictor
 from fedbook.learning.self_supervised import BatchLoss, SelfSupervised, Training
 from fedbook.learning.views import Views
-from fedbook.settings import setting
+from fedbook.settings import other_than, setting
 
 NEVER = -2  # the last round of a client that never trained: not even the one before round 0
 
@@ -36,11 +36,12 @@ class Config(Training):
 
     target_decay: float = setting(
         0.99, "m", "after each step the target becomes m target + (1 - m) online", "0: a copy, 1: never changes",
-        minimum=0.0, maximum=1.0,
+        minimum=0.0, maximum=1.0, needs={"method": other_than("fedsimsiam"), "loss": ("byol",)},
     )  # fmt: skip
     target: str = setting(
         "global", None, "a client's target: the encoder received, or its own from round to round (FedU, FedEMA always)",
         choices=("global", "local"),
+        needs={"method": ("fedavg-byol", "fedbyol", "centralized-byol"), "loss": ("byol",)},
     )  # fmt: skip
     loss: str = setting("byol", None, "simsiam: the online encoder is its own target", choices=("byol", "simsiam"))
     directions: str = setting(
@@ -50,9 +51,10 @@ class Config(Training):
                                     "0: twice its width", minimum=0)  # fmt: skip
     fedu_threshold: float = setting(
         0.4, None, "FedU takes the global predictor where the divergence is below it", "0: never again, inf: always",
-        minimum=0.0, infinite=True,
+        minimum=0.0, infinite=True, needs={"method": ("fedu",)},
     )  # fmt: skip
-    fedema_tau: float = setting(0.7, "tau", "share of the own model at FedEMA's first mix", "0: none", minimum=0.0)
+    fedema_tau: float = setting(0.7, "tau", "share of the own model at FedEMA's first mix", "0: none", minimum=0.0,
+                                needs={"method": ("fedema",)})  # fmt: skip
 
 
 def online_network(config: Config, encoder: Encoder) -> Online:

@@ -51,10 +51,10 @@ class ImageSettings(Settings):
 
     partition: str = setting("classes", None, "how clients differ (see fedbook.partition)", choices=OPTIONS)
     clients: int = setting(100, "K", "clients among whom the images are split", minimum=1, maximum=10**6)
-    shards_per_client: int = setting(2, None, "of the partition shards", minimum=1)
-    classes_per_client: int = setting(2, "S", "of the partition classes", minimum=1)
+    shards_per_client: int = setting(2, None, "of the partition shards", minimum=1, needs={"partition": ("shards",)})
+    classes_per_client: int = setting(2, "S", "of the partition classes", minimum=1, needs={"partition": ("classes",)})
     alpha: float = setting(0.5, "alpha", "of the partitions dirichlet and quantity", "1e9: no skew",
-                           maximum=1e9, above=0.0)  # fmt: skip
+                           maximum=1e9, above=0.0, needs={"partition": ("dirichlet", "quantity")})  # fmt: skip
     train_samples: int = setting(0, None, "training images used, drawn at random", "0: all", minimum=0)
     test_samples: int = setting(0, None, "test images used, drawn at random", "0: all", minimum=0)
     model: str = setting("mlp", None, "see fedbook.learning.models", choices=MODELS)
@@ -74,7 +74,8 @@ class PretrainingSettings(ImageSettings):
     width: int = setting(16, "H", "components of the representation", minimum=1)
     projector: str = setting("mlp", None, "between features and representation; batch_norm: mlp with normalisation",
                              choices=PROJECTORS)  # fmt: skip
-    projector_hidden: int = setting(0, None, "units of its hidden layer", "0: twice the width", minimum=0)
+    projector_hidden: int = setting(0, None, "units of its hidden layer", "0: twice the width", minimum=0,
+                                    needs={"projector": ("mlp", "batch_norm")})  # fmt: skip
     views: str = setting("digits", None, "how samples are varied: see fedbook.learning.augmentation",
                          choices=AUGMENTATIONS)  # fmt: skip
     bank: int = setting(16, "K", "views of a sample, made once, that training draws from", "0: fresh ones each time",

@@ -14,11 +14,11 @@ NAMES = ("fedavg", "fedsc", "hetero_ssfl", "prirfed", "dp2_fedsam", "cvfl")  # b
 
 
 def paper(name: str) -> Paper:
-    """The experiments of a paper: its name, its chapter ("1") or the chapter's notebook ("01_fedsc").
+    """The experiments of a paper: its name, its chapter ("1") or the chapter's notebook ("01_fedsc", "01_fedsc.ipynb").
 
     Raises: TypeError, ValueError naming the papers there are.
     """
     chapters = {f"{number}": word for number, word in enumerate(NAMES)} | {"00_start_here": "fedavg"}
     chapters |= {f"{number:02d}_{word}": word for number, word in enumerate(NAMES)}
-    name = chapters.get(name, name) if isinstance(name, str) else name
+    name = chapters.get(name.removesuffix(".ipynb"), name) if isinstance(name, str) else name
     return import_module(f"fedbook.papers.{arguments.one_of('paper', name, NAMES)}").PAPER

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from fedbook.federation.loop import Rounds
-from fedbook.settings import Settings, described
+from fedbook.settings import Settings, described, needed, unmet
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,9 @@ class Paper:
     ``delta``: at which privacy is reported. ``metric`` is compared and tuned; ``larger_is_better`` says which way;
     a comparison keeps it and ``curves`` by round ("bytes": all that crossed so far, up and down). ``as_published``: by
     problem, what the profile "paper" sets there last (other papers publish one set of sizes for all their problems).
+    ``judged``: on what the metric is taken: by method, "" for all others. ``common``: where a method is judged on
+    something else (its clients' own classes), the metric of it that compares with the others.
+    ``reads``: of a method that does not read all ``settings``, those that it reads.
     """
 
     name: str
@@ -36,6 +39,9 @@ class Paper:
     curves: tuple[str, ...] = ()
     fits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     as_published: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    judged: Mapping[str, str] = field(default_factory=dict)
+    common: str = ""
+    reads: Mapping[str, tuple[type[Settings], ...]] = field(default_factory=dict)
 
     def defaults(self) -> dict[str, Any]:
         """All settings by name with their default values."""
@@ -47,6 +53,22 @@ class Paper:
         for row in (row for kind in self.settings for row in described(kind)):
             rows.setdefault(row["name"], row)
         return rows
+
+    def idle(self, name: str, method: str, problem: str, settings: Mapping[str, Any]) -> str:
+        """Why the setting ``name`` changes nothing in this run, as one sentence; empty where it counts."""
+        having = [kind for kind in self.settings if name in kind.__dataclass_fields__]
+        read = [kind for kind in having if kind in self.reads.get(method, self.settings)]
+        values = {**settings, "method": method, "problem": problem}
+        if not read:
+            words = [word for word in self.methods if set(having) & set(self.reads.get(word, self.settings))]
+            needs = {"method": tuple(words)}
+        else:
+            needs = read[0].__dataclass_fields__[name].metadata["needs"]
+        wrong = unmet(needs, values)
+        if not wrong:
+            return ""
+        wanted = needed({other: needs[other] for other in wrong})
+        return f"{name} changes nothing: it counts {wanted} (here {', '.join(f'{w}={values[w]}' for w in wrong)})"
 
 
 def own_settings(kind: type, settings: Mapping[str, Any]) -> Any:

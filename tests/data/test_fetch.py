@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import socket
 import tarfile
 import zipfile
 
@@ -122,6 +123,21 @@ def test_a_failure_changes_nothing(source, server, tmp_path, listing, answer, me
     assert listing(tmp_path) == before
 
 
+def test_without_a_network_one_clear_line_an_address(monkeypatch, tmp_path):
+    monkeypatch.setenv("NO_PROXY", "*")
+    with socket.socket() as taken:  # nobody listens at this port
+        taken.bind(("127.0.0.1", 0))
+        addresses = f"http://127.0.0.1:{taken.getsockname()[1]}/x", "http://no-such-host.invalid/x"
+        source = Source("toy", (DataFile("toy/x", md5(FIRST), len(FIRST), addresses),), "free", "a toy")
+        use(monkeypatch, source)
+        with pytest.raises(FetchFailed) as caught:
+            fetch("toy", tmp_path)
+    lines = str(caught.value).splitlines()[1:]
+    assert [line.rpartition(": ")[2] for line in lines] == ["no connection (is this machine online?)"] * 2
+    assert all(address in line for address, line in zip(addresses, lines, strict=True))
+    assert not any(word in str(caught.value) for word in ("urllib3", "HTTPConnection", "Errno", "object at"))
+
+
 def test_an_interrupt_changes_nothing(source, server, monkeypatch, tmp_path):
     def interrupted(*_):
         raise KeyboardInterrupt
@@ -148,7 +164,7 @@ def test_two_who_fetch_at_once_both_succeed(source, monkeypatch, tmp_path, listi
 
 def served_as(server, original, name):
     """The source ``original`` with its addresses on the loopback server and the checksums of what ships."""
-    folder = roots.of_checkout()
+    folder = roots.of_book()
     files = []
     for file in original.files:
         content = (folder / file.path).read_bytes()
@@ -161,7 +177,7 @@ def served_as(server, original, name):
 
 def test_fetched_mnist_is_what_the_loader_reads(server, monkeypatch, tmp_path):
     use(monkeypatch, served_as(server, SOURCES["mnist"], "mnist"))
-    monkeypatch.setattr(roots, "of_checkout", lambda: None)
+    monkeypatch.setattr(roots, "of_book", lambda: None)
     monkeypatch.setenv("FEDBOOK_DATA", str(tmp_path / "root"))
     report = fetch("mnist")
     assert report.ok and report.folder == str(tmp_path / "root") and len(server.asked) == 4
@@ -320,7 +336,7 @@ def test_the_derived_subset_is_written(monkeypatch, tmp_path):
         out.mkdir(parents=True)
         for path in SOURCES["fashion_mnist_subset"].paths:
             name = path.rpartition("/")[2]
-            (out / name).write_bytes((roots.of_checkout() / path).read_bytes())
+            (out / name).write_bytes((roots.of_book() / path).read_bytes())
 
     use(monkeypatch, dataclasses.replace(SOURCES["fashion_mnist"], files=(DataFile("fashion-mnist/a"),)))
     monkeypatch.setattr(module, "make_fashion_mnist", make)
@@ -333,7 +349,7 @@ def test_the_derived_subset_is_written(monkeypatch, tmp_path):
 
 def test_a_broken_file_of_the_checkout_is_not_overwritten(monkeypatch, tmp_path, listing):
     monkeypatch.delenv("FEDBOOK_DATA", raising=False)
-    monkeypatch.setattr(roots, "of_checkout", lambda: tmp_path / "data")
+    monkeypatch.setattr(roots, "of_book", lambda: tmp_path / "data")
     monkeypatch.setattr(roots, "of_user", lambda: tmp_path / "user")
     (tmp_path / "data/mnist").mkdir(parents=True)
     for path in SOURCES["mnist"].paths:

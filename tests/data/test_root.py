@@ -23,7 +23,7 @@ def places(tmp_path, monkeypatch):
     for place in named.values():
         place.mkdir()
     monkeypatch.setenv("FEDBOOK_DATA", str(named["environment"]))
-    monkeypatch.setattr(roots, "of_checkout", lambda: named["checkout"])
+    monkeypatch.setattr(roots, "of_book", lambda: named["checkout"])
     monkeypatch.setattr(roots, "of_user", lambda: named["user"])
     return named
 
@@ -93,7 +93,7 @@ def test_refuses_what_is_no_folder(places, monkeypatch):
 
 
 def test_the_checkout_is_this_one():
-    assert roots.of_checkout() == PACKAGE.parent / "data"
+    assert roots.of_book() == PACKAGE.parent / "data"
 
 
 def run(code, home, **more):

@@ -70,6 +70,7 @@ PAPER = Paper(
         "mimic3": {"fusion": "concat_mlp", "batch_size": 1000, "lr": 0.01, "rounds": 15_000, "evaluate_every": 15},
         "imagenet100": {"lr_drop": 24_750, "rounds": 49_500, "evaluate_every": 495},
     },
+    judged={"": "all parties' networks together on the common test samples"},
     build=build,
     curves=("loss", "f1", "bytes"),
 )  # fmt: skip

@@ -34,72 +34,10 @@ from fedbook.federation.tree import Tree, leaves, tree_map
 from fedbook.learning.models import Parameters, stack
 from fedbook.papers.cvfl.problem import VerticalProblem, batch_loss
 from fedbook.randomness import stream
-from fedbook.settings import Settings, setting
+from fedbook.settings import Settings, other_than, setting
 from fedbook.wire import Wire
 
 EXACT = 32  # bits of a component that is not compressed
-
-
-class Config(Settings):
-    """Settings of every method; compressors are those of fedbook.compression."""
-
-    rounds: int = setting(150, "R", "rounds of the federation", minimum=0)
-    local_steps: int = setting(
-        10, "Q", "local steps of a round", "1: every step on fresh views; methods that return derivatives take 1",
-        minimum=1,
-    )  # fmt: skip
-    batch_size: int = setting(100, "B", "samples of a round", "0: all", minimum=0)
-    sampling: str = setting(
-        "epochs", None, "without replacement (an epoch's last batch may be short); iid: with, as the theorems want",
-        choices=("epochs", "iid"),
-    )  # fmt: skip
-    lr: float = setting(0.2, "eta", "step size", minimum=0.0)
-    lr_schedule: str = setting("constant", None, "inverse: eta / (r + 1) in round r", choices=("constant", "inverse"))
-    lr_drop: int = setting(0, None, "from this round on a tenth of the step size", "0: never", minimum=0)
-    compressor: str = setting("scalar", "C", "of the embeddings", "none: uncompressed", choices=tuple(COMPRESSORS))
-    bits: int = setting(
-        2, "b", "of a component: at most 16, for hex 8, or 32; top-k keeps floor(P b / 32) components",
-        "32: no compression", minimum=1, maximum=EXACT,
-    )  # fmt: skip
-    bits_schedule: str = setting(
-        "constant", None,
-        "growing: b + ceil(log2(r + 1) / 4) bits, at most 16 and for hex 8; for top-k, where the constant k is rounded "
-        "down, k = ceil(P (1 - (1 - b/32) / sqrt(r + 1)))",
-        choices=("constant", "growing"),
-    )  # fmt: skip
-    rule: str = setting(
-        "gradient", None, "what top-k keeps: largest by the previous round's gradient (in the first: magnitude)",
-        choices=("gradient", "magnitude"),
-    )  # fmt: skip
-    dither: bool = setting(True, None, "whether quantisers dither, subtractively, from a seed in the message")
-    grid: str = setting("endpoints", None, "of the scalar quantiser", choices=("endpoints", "bins"))
-    codebook: str = setting("finite", None, "of the hexagonal quantiser", choices=("finite", "infinite"))
-    compress_server: bool = setting(True, None, "whether theta_0's matrices are compressed too")
-    literal_server: bool = setting(
-        False, None, "Algorithm 2 as printed, with theta_0 compressed although it is never sent"
-    )
-
-    def cross_check(self) -> None:
-        """As many bits as the quantiser can use. Raises: ValueError."""
-        if self.bits != EXACT:
-            arguments.integer("bits", self.bits, 1, COMPRESSORS[self.compressor].most_bits)
-
-    def step(self, t: int) -> float:
-        """eta of round ``t``."""
-        lr = self.lr / (t + 1) if self.lr_schedule == "inverse" else self.lr
-        return lr / 10 if self.lr_drop and t >= self.lr_drop else lr
-
-    def at(self, t: int, width: int, low: float | None, high: float | None):
-        """The compressor of round ``t`` for vectors of ``width`` components; None: they go as they are."""
-        if self.compressor == "none" or self.bits == EXACT:
-            return None
-        kind, bits = COMPRESSORS[self.compressor], self.bits
-        if self.bits_schedule == "growing":
-            if kind.sparse:
-                return kind.make(max(1, math.ceil(width * (1 - (1 - bits / EXACT) / math.sqrt(t + 1)))))
-            bits = min(bits + math.ceil(math.log2(t + 1) / 4), kind.most_bits)
-        options = {name: getattr(self, name) for name in kind.options}
-        return compressor(self.compressor, bits, width, low, high, **options)
 
 
 @dataclass(frozen=True)
@@ -125,6 +63,78 @@ METHODS = {
     "split-learning": Method("one party with all features, derivatives returned, Q = 1", "cotangents", parties=1),
     "central": Method("control: all features on one machine, Q steps on each batch", "nothing", compresses=False),
 }  # fmt: skip
+COMPRESSING = tuple(word for word, method in METHODS.items() if method.compresses)
+
+
+class Config(Settings):
+    """Settings of every method; compressors are those of fedbook.compression."""
+
+    rounds: int = setting(150, "R", "rounds of the federation", minimum=0)
+    local_steps: int = setting(
+        10, "Q", "local steps of a round", "1: every step on fresh views; methods that return derivatives take 1",
+        minimum=1, needs={"method": other_than("c-vfl-one-step", "split-learning")},
+    )  # fmt: skip
+    batch_size: int = setting(100, "B", "samples of a round", "0: all", minimum=0)
+    sampling: str = setting(
+        "epochs", None, "without replacement (an epoch's last batch may be short); iid: with, as the theorems want",
+        choices=("epochs", "iid"),
+    )  # fmt: skip
+    lr: float = setting(0.2, "eta", "step size", minimum=0.0)
+    lr_schedule: str = setting("constant", None, "inverse: eta / (r + 1) in round r", choices=("constant", "inverse"))
+    lr_drop: int = setting(0, None, "from this round on a tenth of the step size", "0: never", minimum=0)
+    compressor: str = setting("scalar", "C", "of the embeddings", "none: uncompressed", choices=tuple(COMPRESSORS),
+                              needs={"method": COMPRESSING})  # fmt: skip
+    bits: int = setting(
+        2, "b", "of a component: at most 16, for hex 8, or 32; top-k keeps floor(P b / 32) components",
+        "32: no compression", minimum=1, maximum=EXACT, needs={"method": COMPRESSING, "compressor": other_than("none")},
+    )  # fmt: skip
+    bits_schedule: str = setting(
+        "constant", None,
+        "growing: b + ceil(log2(r + 1) / 4) bits, at most 16 and for hex 8; for top-k, where the constant k is rounded "
+        "down, k = ceil(P (1 - (1 - b/32) / sqrt(r + 1)))",
+        choices=("constant", "growing"),
+        needs={"method": COMPRESSING, "compressor": other_than("none"), "bits": other_than(EXACT)},
+    )  # fmt: skip
+    rule: str = setting(
+        "gradient", None, "what top-k keeps: largest by the previous round's gradient (in the first: magnitude)",
+        choices=("gradient", "magnitude"),
+        needs={"method": COMPRESSING, "compressor": ("topk",), "bits": other_than(EXACT)},
+    )  # fmt: skip
+    dither: bool = setting(True, None, "whether quantisers dither, subtractively, from a seed in the message",
+        needs={"method": COMPRESSING, "compressor": ("scalar", "hex"), "bits": other_than(EXACT)})  # fmt: skip
+    grid: str = setting("endpoints", None, "of the scalar quantiser", choices=("endpoints", "bins"),
+        needs={"method": COMPRESSING, "compressor": ("scalar",), "bits": other_than(EXACT)})  # fmt: skip
+    codebook: str = setting("finite", None, "of the hexagonal quantiser", choices=("finite", "infinite"),
+        needs={"method": COMPRESSING, "compressor": ("hex",), "bits": other_than(EXACT)})  # fmt: skip
+    compress_server: bool = setting(True, None, "whether theta_0's matrices are compressed too")
+    literal_server: bool = setting(
+        False,
+        None,
+        "Algorithm 2 as printed, with theta_0 compressed although it is never sent",
+        needs={"method": ("c-vfl-one-step", "split-learning")},
+    )
+
+    def cross_check(self) -> None:
+        """As many bits as the quantiser can use. Raises: ValueError."""
+        if self.bits != EXACT:
+            arguments.integer("bits", self.bits, 1, COMPRESSORS[self.compressor].most_bits)
+
+    def step(self, t: int) -> float:
+        """eta of round ``t``."""
+        lr = self.lr / (t + 1) if self.lr_schedule == "inverse" else self.lr
+        return lr / 10 if self.lr_drop and t >= self.lr_drop else lr
+
+    def at(self, t: int, width: int, low: float | None, high: float | None):
+        """The compressor of round ``t`` for vectors of ``width`` components; None: they go as they are."""
+        if self.compressor == "none" or self.bits == EXACT:
+            return None
+        kind, bits = COMPRESSORS[self.compressor], self.bits
+        if self.bits_schedule == "growing":
+            if kind.sparse:
+                return kind.make(max(1, math.ceil(width * (1 - (1 - bits / EXACT) / math.sqrt(t + 1)))))
+            bits = min(bits + math.ceil(math.log2(t + 1) / 4), kind.most_bits)
+        options = {name: getattr(self, name) for name in kind.options}
+        return compressor(self.compressor, bits, width, low, high, **options)
 
 
 @lru_cache(maxsize=32)  # as many seeds side by side; 8 N bytes each

@@ -21,7 +21,7 @@ from fedbook.learning.problems import evaluations, judged
 from fedbook.papers.cvfl.towers import FUSIONS, TOWERS, Fusion, fusion, tower
 from fedbook.partition import Partition
 from fedbook.partition.vertical import feature_blocks, quadrants, split_columns, stack_parties, views
-from fedbook.settings import Settings, setting
+from fedbook.settings import Settings, other_than, setting
 
 LOSSES = ("cross_entropy", "squared")
 PROBLEMS = {
@@ -45,7 +45,8 @@ class VerticalSettings(Settings):
     Images are cut into 4 quadrants, whole for 1 party, else vertical strips; views and columns go in equal parts.
     """
 
-    parties: int = setting(4, "M", "parties that hold the features", minimum=1)
+    parties: int = setting(4, "M", "parties that hold the features", minimum=1,
+                           needs={"method": other_than("split-learning")})  # fmt: skip
     embedding: int = setting(32, "P_m", "components of an embedding; fusion logits: as many as classes", minimum=1)
     tower: str = setting("mlp", "h_m", "a party's network", choices=TOWERS)
     activation: str = setting(

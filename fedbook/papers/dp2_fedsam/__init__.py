@@ -69,5 +69,6 @@ PAPER = Paper(
             "model": "mlp16", "delta": 1e-3,
         },
     },
+    judged={"": "each client's model on the images that this client kept to be judged on, the mean over clients"},
     build=build,
 )  # fmt: skip

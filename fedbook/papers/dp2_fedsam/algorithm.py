@@ -32,7 +32,50 @@ from fedbook.papers.dp2_fedsam.problem import PersonalProblem
 from fedbook.privacy.mechanisms import ClientGaussian, Clip, release_sum, sum_sensitivity
 from fedbook.privacy.release import Release
 from fedbook.randomness import stream
-from fedbook.settings import Settings, setting
+from fedbook.settings import Settings, other_than, setting
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of the table: what is ``shared`` ("model", "body", "nothing"), with what it is trained, what protects it.
+
+    ``trained``: False keeps the shared part as it is. ``tuned``: judged after local fine-tuning.
+    """
+
+    words: str
+    shared: str
+    sam: bool = False
+    private: bool = False
+    trained: bool = True
+    tuned: bool = False
+
+    @property
+    def silent(self) -> bool:
+        """Nothing that depends on the data crosses."""
+        return self.shared == "nothing" or not (self.private or self.trained)
+
+
+METHODS: Mapping[str, Method] = {
+    "dp2-fedsam": Method("shared body by SAM, personal heads, clip and noise (Algorithm 2)", "body", True, True),
+    "centaur": Method("the same with SGD for SAM (q = 0)", "body", False, True),
+    "dp-fedavg": Method("one shared model, clip and noise (Algorithm 1)", "model", False, True),
+    "dp-fedavg-ft": Method("the same, fine-tuned by each client at the end", "model", False, True, tuned=True),
+    "dp-fedsam": Method("one shared model by SAM, clip and noise", "model", True, True),
+    "dp-fedsam-ft": Method("the same, fine-tuned by each client at the end", "model", True, True, tuned=True),
+    "p-fedsam": Method("DP2-FedSAM without clip and noise", "body", True),
+    "fedrep": Method("CENTAUR without clip and noise", "body"),
+    "fedavg": Method("DP-FedAvg without clip and noise", "model"),
+    "fedavg-ft": Method("the same, fine-tuned by each client at the end", "model", tuned=True),
+    "fedsam": Method("DP-FedSAM without clip and noise", "model", True),
+    "fedsam-ft": Method("the same, fine-tuned by each client at the end", "model", True, tuned=True),
+    "frozen-body": Method("control: personal heads on a random body that never changes", "body", trained=False),
+    "noise-only": Method("control: a body that moves by the noise alone", "body", False, True, trained=False),
+    "local-only": Method("control: every client alone with a whole model", "nothing"),
+}
+PRIVATE = tuple(word for word, method in METHODS.items() if method.private)
+WITH_SAM = tuple(word for word, method in METHODS.items() if method.sam)
+WITH_HEADS = tuple(word for word, method in METHODS.items() if method.shared == "body")
+TUNED = tuple(word for word, method in METHODS.items() if method.tuned)
 
 
 class Config(Settings):
@@ -51,33 +94,39 @@ class Config(Settings):
         "sensitivity 2C)",
         choices=("poisson", "fixed"),
     )  # fmt: skip
-    head_epochs: int = setting(2, "tau_h", "passes over the data for the head", "0: it stays", minimum=0)
+    head_epochs: int = setting(2, "tau_h", "passes over the data for the head", "0: it stays", minimum=0,
+                               needs={"method": WITH_HEADS})  # fmt: skip
     body_epochs: int = setting(2, "tau_phi", "passes over the data for the body", "0: it stays", minimum=0)
     batch_size: int = setting(10, "B", "samples of a local step", "0: all, an epoch is one step", minimum=0)
     lr_body: float = setting(0.1, "eta_phi", "step size of the body, as in Algorithm 2", minimum=0.0)
-    lr_head: float = setting(0.005, "eta_h", "step size of the head", minimum=0.0)
-    swap_rates: bool = setting(False, None, "whether the two are exchanged: section 5.1 names them the other way round")
+    lr_head: float = setting(0.005, "eta_h", "step size of the head", minimum=0.0, needs={"method": WITH_HEADS})
+    swap_rates: bool = setting(False, None, "whether the two are exchanged: section 5.1 names them the other way round",
+                               needs={"method": WITH_HEADS})  # fmt: skip
     lr_decay: float = setting(0.99, None, "factor on both in each round", "1: constant", maximum=1.0, above=0.0)
     momentum: float = setting(0.7, None, "of the local steps, fresh in every phase", "0: none", minimum=0.0, below=1.0)
-    sam_radius: float = setting(0.1, "q", "how far SAM looks", "0: CENTAUR", minimum=0.0)
+    sam_radius: float = setting(0.1, "q", "how far SAM looks", "0: CENTAUR", minimum=0.0, needs={"method": WITH_SAM})
     clip_norm: float = setting(0.1, "C", "longer changes are clipped to it", "inf: no clip",
-                               above=0.0, infinite=True)  # fmt: skip
-    noise_multiplier: float = setting(0.0, "sigma", "noise on the sum / C", "0: from epsilon", minimum=0.0)
-    epsilon: float = setting(0.0, "epsilon", "the budget of the run", "0: none", minimum=0.0, maximum=100.0)
-    delta: float = setting(0.0, "delta", "at which privacy is counted", "0: 1/N", minimum=0.0, below=1.0)
+                               above=0.0, infinite=True, needs={"method": PRIVATE})  # fmt: skip
+    noise_multiplier: float = setting(0.0, "sigma", "noise on the sum / C", "0: from epsilon", minimum=0.0,
+                                      needs={"method": PRIVATE})  # fmt: skip
+    epsilon: float = setting(0.0, "epsilon", "the budget of the run", "0: none", minimum=0.0, maximum=100.0,
+                             needs={"method": PRIVATE})  # fmt: skip
+    delta: float = setting(0.0, "delta", "at which privacy is counted", "0: 1/N", minimum=0.0, below=1.0,
+                           needs={"method": PRIVATE})  # fmt: skip
     accountant: str = setting("sound", None, "where sigma comes from; paper: Theorem 2, such a run is not cut short",
-                              choices=("sound", "paper"))  # fmt: skip
+                              choices=("sound", "paper"),
+        needs={"method": PRIVATE, "epsilon": other_than(0.0), "noise_multiplier": (0.0,)})  # fmt: skip
     noise_by: str = setting(
         "server", None,
         "one draw on the sum, or of everyone a share of variance sigma^2 C^2 / (r N), which needs sampling fixed and "
         "clients that do not collude",
-        choices=("server", "clients"),
+        choices=("server", "clients"), needs={"method": PRIVATE},
     )  # fmt: skip
     expected_cohort: float = setting(0.0, None, "the constant divisor of the sum", "0: r N", minimum=0.0)
-    fine_tune_epochs: int = setting(2, None, "epochs of the methods -ft", minimum=0)
-    lr_fine_tune: float = setting(0.0, None, "their step size", "0: lr_body", minimum=0.0)
+    fine_tune_epochs: int = setting(2, None, "epochs of the methods -ft", minimum=0, needs={"method": TUNED})
+    lr_fine_tune: float = setting(0.0, None, "their step size", "0: lr_body", minimum=0.0, needs={"method": TUNED})
     head_refresh: int = setting(0, None, "epochs of head training before models are judged", "0: as they are",
-                                minimum=0)  # fmt: skip
+                                minimum=0, needs={"method": WITH_HEADS})  # fmt: skip
 
     def cross_check(self) -> None:
         """Noise needs a clip, and its shares a cohort of known size. Raises: ValueError."""
@@ -143,45 +192,6 @@ class Config(Settings):
         """The neighbours that are hidden. A cohort of fixed size hides who is replaced, not who is missing; and where
         clients add the noise, a missing one takes its share along."""
         return "replace_one" if self.counted == "fixed" or self.noise_by == "clients" else "add_remove"
-
-
-@dataclass(frozen=True)
-class Method:
-    """One row of the table: what is ``shared`` ("model", "body", "nothing"), with what it is trained, what protects it.
-
-    ``trained``: False keeps the shared part as it is. ``tuned``: judged after local fine-tuning.
-    """
-
-    words: str
-    shared: str
-    sam: bool = False
-    private: bool = False
-    trained: bool = True
-    tuned: bool = False
-
-    @property
-    def silent(self) -> bool:
-        """Nothing that depends on the data crosses."""
-        return self.shared == "nothing" or not (self.private or self.trained)
-
-
-METHODS: Mapping[str, Method] = {
-    "dp2-fedsam": Method("shared body by SAM, personal heads, clip and noise (Algorithm 2)", "body", True, True),
-    "centaur": Method("the same with SGD for SAM (q = 0)", "body", False, True),
-    "dp-fedavg": Method("one shared model, clip and noise (Algorithm 1)", "model", False, True),
-    "dp-fedavg-ft": Method("the same, fine-tuned by each client at the end", "model", False, True, tuned=True),
-    "dp-fedsam": Method("one shared model by SAM, clip and noise", "model", True, True),
-    "dp-fedsam-ft": Method("the same, fine-tuned by each client at the end", "model", True, True, tuned=True),
-    "p-fedsam": Method("DP2-FedSAM without clip and noise", "body", True),
-    "fedrep": Method("CENTAUR without clip and noise", "body"),
-    "fedavg": Method("DP-FedAvg without clip and noise", "model"),
-    "fedavg-ft": Method("the same, fine-tuned by each client at the end", "model", tuned=True),
-    "fedsam": Method("DP-FedSAM without clip and noise", "model", True),
-    "fedsam-ft": Method("the same, fine-tuned by each client at the end", "model", True, tuned=True),
-    "frozen-body": Method("control: personal heads on a random body that never changes", "body", trained=False),
-    "noise-only": Method("control: a body that moves by the noise alone", "body", False, True, trained=False),
-    "local-only": Method("control: every client alone with a whole model", "nothing"),
-}
 
 
 class DP2FedSAM:

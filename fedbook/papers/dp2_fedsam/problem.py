@@ -24,7 +24,8 @@ class PersonalSettings(ImageSettings):
     partition: str = setting("classes", None, "how clients differ; natural: some of femnist's writers, drawn at random",
                              choices=(*OPTIONS, "natural"))  # fmt: skip
     train_samples: int = setting(0, None, "images used in all, drawn at random", "0: all", minimum=0)
-    test_samples: int = setting(0, None, "not used: every client is judged on its own", minimum=0)
+    test_samples: int = setting(0, None, "not used: every client is judged on its own", minimum=0,
+                                needs={"problem": ()})  # fmt: skip
     judge: str = setting(
         "test", None, "validation: a second part of own_share is judged on, the first one is not touched",
         choices=("test", "validation"),

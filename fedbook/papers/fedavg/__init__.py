@@ -65,5 +65,10 @@ PAPER = Paper(
     },
     settings=(Config, ImageSettings),
     fits={"digits": {"train_samples": 0, "test_samples": 0}},
+    judged={
+        "": "the global model on the common test images",
+        "local": "each client's own model on test images in its own mixture of classes (the fewer, the easier)",
+    },
+    common="accuracy_all",
     build=build,
 )  # fmt: skip

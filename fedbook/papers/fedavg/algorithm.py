@@ -24,27 +24,34 @@ from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, for_each, per_row, tree_map
 from fedbook.learning.models import Model, cross_entropy, stack
 from fedbook.randomness import stream
-from fedbook.settings import Settings, setting
+from fedbook.settings import Settings, other_than, setting
 
 
 class Config(Settings):
     """Settings of FedAvg."""
 
     rounds: int = setting(100, "T", "rounds of the federation", minimum=0)
-    clients_per_round: int = setting(0, "m = C K", "clients drawn in a round", "0: everyone", minimum=0)
+    clients_per_round: int = setting(0, "m = C K", "clients drawn in a round", "0: everyone", minimum=0,
+                                     needs={"method": other_than("fedsgd", "central")})  # fmt: skip
     sampling: str = setting(
-        "fixed", None, "exactly m clients, or each with probability m/K", choices=("fixed", "poisson")
+        "fixed",
+        None,
+        "exactly m clients, or each with probability m/K",
+        choices=("fixed", "poisson"),
+        needs={"method": other_than("fedsgd", "central"), "clients_per_round": other_than(0)},
     )
-    local_epochs: int = setting(1, "E", "local passes over the data", "1 with batch_size 0: FedSGD", minimum=1)
-    batch_size: int = setting(10, "B", "samples of a local step", "0: all, the paper's infinity", minimum=0)
+    local_epochs: int = setting(1, "E", "local passes over the data", "1 with batch_size 0: FedSGD", minimum=1,
+                                needs={"method": other_than("fedsgd")})  # fmt: skip
+    batch_size: int = setting(10, "B", "samples of a local step", "0: all, the paper's infinity", minimum=0,
+                              needs={"method": other_than("fedsgd")})  # fmt: skip
     lr: float = setting(0.1, "eta", "step size", above=0.0)
     lr_decay: float = setting(1.0, None, "factor on lr in each round", "1: constant", maximum=1.0, above=0.0)
     momentum: float = setting(0.0, None, "of the local steps, fresh in every round", "0: none", minimum=0.0, below=1.0)
     weight_decay: float = setting(0.0, None, "of the local steps", "0: none", minimum=0.0)
     weighting: str = setting("size", None, "clients weigh n_k, as in the paper, or all the same",
-                             choices=("size", "uniform"))  # fmt: skip
+                             choices=("size", "uniform"), needs={"method": other_than("local", "central")})  # fmt: skip
     reveal: str = setting("each", None, "what the server sees; sum: sums only (secure aggregation), the same result",
-                          choices=("each", "sum"))  # fmt: skip
+                          choices=("each", "sum"), needs={"method": other_than("local")})  # fmt: skip
 
     def sampler(self, num_clients: int) -> Sampler:
         """The sampler that these settings mean among ``num_clients``."""

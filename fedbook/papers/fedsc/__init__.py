@@ -120,5 +120,12 @@ PAPER = Paper(
         "cifar10": _PUBLISHED | {"mu": 4.0},
         "cifar100": _PUBLISHED | {"mu": 5.0, "model": "fixup_resnet50", "batch_size": 256},
     },
+    reads={word: (fedbyol.Config, PretrainingSettings) for word in fedbyol.METHODS}
+    | {word: (contrastive.Config, PretrainingSettings) for word in contrastive.METHODS}
+    | {word: (Config, PretrainingSettings) for word in METHODS if word not in fedbyol.METHODS | contrastive.METHODS},
+    judged={
+        "": "the one encoder; its neighbours among the training images vote on the common test images",
+        "local-sc": "the same with each client's own encoder, the mean over clients",
+    },
     build=build,
 )  # fmt: skip

@@ -30,7 +30,7 @@ from fedbook.learning.views import Views
 from fedbook.papers.fedsc.matrix_privacy import matrix_sensitivity, matrix_sigma
 from fedbook.papers.fedsc.spectral import norm_clip, spectral_loss
 from fedbook.privacy.release import Release
-from fedbook.settings import setting
+from fedbook.settings import other_than, setting
 
 SAMPLES = 512  # of a client at a time in Algorithm 2
 
@@ -45,32 +45,37 @@ class Config(Training):
         "schedule", "alpha_j",
         "weight of one's own matrix in (80): schedule falls linearly from 1 (the experiments), q is the client's share "
         "of the data (the analysis, (5)), one is FedAvg+SC",
-        choices=("schedule", "q", "one"),
+        choices=("schedule", "q", "one"), needs={"method": ("fedsc",)},
     )  # fmt: skip
-    coefficient_end: float = setting(0.2, None, "where the schedule ends", "1: FedAvg+SC", maximum=1.0, above=0.0)
-    matrix_views: int = setting(5, "V", "views of a sample in Algorithm 2", minimum=1)
-    share_from: int = setting(0, None, "first round in which matrices are sent; alpha is 1 before", minimum=0)
-    share_every: int = setting(1, None, "rounds from one sending of matrices to the next", minimum=1)
+    coefficient_end: float = setting(0.2, None, "where the schedule ends", "1: FedAvg+SC", maximum=1.0, above=0.0,
+                                     needs={"method": ("fedsc",), "coefficient": ("schedule",)})  # fmt: skip
+    matrix_views: int = setting(5, "V", "views of a sample in Algorithm 2", minimum=1, needs={"method": ("fedsc",)})
+    share_from: int = setting(0, None, "first round in which matrices are sent; alpha is 1 before", minimum=0,
+                              needs={"method": ("fedsc",)})  # fmt: skip
+    share_every: int = setting(1, None, "rounds from one sending of matrices to the next", minimum=1,
+                               needs={"method": ("fedsc",)})  # fmt: skip
     sigma: float = setting(0.0, "sigma", "deviation of the noise on each entry of a matrix", "0: none",
-                           minimum=0.0, maximum=1e30)  # fmt: skip
+                           minimum=0.0, maximum=1e30, needs={"method": ("fedsc",)})  # fmt: skip
     epsilon: float = setting(
         0.0, "epsilon",
         "with sigma 0: the smallest sigma with which the smallest client's matrices cost no more, if it sends one in "
-        "each sharing round", "0: no noise", minimum=0.0, maximum=1e9,
+        "each sharing round", "0: no noise", minimum=0.0, maximum=1e9, needs={"method": ("fedsc",), "sigma": (0.0,)},
     )  # fmt: skip
     delta: float = setting(1e-2, "delta", "at which privacy is counted", above=0.0, below=1.0)
-    adjacency: str = setting("replace_one", None, "what hides a record", choices=("replace_one", "zero_out"))
+    adjacency: str = setting("replace_one", None, "what hides a record", choices=("replace_one", "zero_out"),
+                             needs={"method": ("fedsc",)})  # fmt: skip
     accountant: str = setting("exact", None, "where sigma comes from; paper: Proposition 6.6",
-                              choices=("exact", "paper"))  # fmt: skip
+                              choices=("exact", "paper"),
+                              needs={"method": ("fedsc",), "epsilon": other_than(0.0), "sigma": (0.0,)})  # fmt: skip
     noise: str = setting(
         "symmetric", None,
         "symmetric: the symmetric part of the noised matrix is sent, half the bytes and half the noise's energy; "
         "paper: all H^2 entries",
-        choices=("symmetric", "paper"),
+        choices=("symmetric", "paper"), needs={"method": ("fedsc",)},
     )  # fmt: skip
     server_sum: str = setting(
         "all", None, "uploads of a round that count; paper: line 14 read literally, where only the last client's does",
-        choices=("all", "paper"),
+        choices=("all", "paper"), needs={"method": ("fedsc",)},
     )  # fmt: skip
 
     def cross_check(self) -> None:

@@ -41,7 +41,8 @@ class Config(Training):
     contrast_temperature: float = setting(0.1, "tau", "cosines are divided by it (FedX, FedCA)", above=0.0)
     predictor_hidden: int = setting(0, None, "hidden units of the predictor (FedX: of its head)",
                                     "0: twice its width", minimum=0)  # fmt: skip
-    dictionary_samples: int = setting(256, "M", "samples of a client in FedCA's dictionary", "0: all", minimum=0)
+    dictionary_samples: int = setting(256, "M", "samples of a client in FedCA's dictionary", "0: all", minimum=0,
+                                      needs={"method": ("fedca",)})  # fmt: skip
 
 
 # --- losses: which views are alike, and to whom they relate

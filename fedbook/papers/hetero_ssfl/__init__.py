@@ -15,7 +15,7 @@ from fedbook.learning.self_supervised import SelfSupervised
 from fedbook.papers.description import Paper, own_settings
 from fedbook.papers.hetero_ssfl import evaluation as judging
 from fedbook.papers.hetero_ssfl.algorithm import AlignmentPassOnly, Config, HeteroSSFL, Supervised, Untrained
-from fedbook.papers.hetero_ssfl.problem import AlignedProblem, AlignedSettings, aligned_problem
+from fedbook.papers.hetero_ssfl.problem import PERSONAL, AlignedProblem, AlignedSettings, aligned_problem
 from fedbook.randomness import stream
 
 __all__ = ["Config", "HeteroSSFL", "METHODS", "PAPER", "Supervised", "algorithm", "run_on"]
@@ -36,7 +36,6 @@ METHODS: Mapping[str, str] = {
     "random-encoder": "control: encoders that nobody trained",
     "raw-pixels": "control: no encoder",
 }
-PERSONAL = ("hetero-ssfl", "local-ssl", "local-ssl-plus-rad", "alignment-pass-only", "random-encoder")
 
 
 def algorithm(method: str, problem: AlignedProblem, settings: Mapping[str, Any]) -> SelfSupervised:
@@ -142,5 +141,7 @@ PAPER = Paper(
         "cifar100": _PUBLISHED | {"mu": 0.5},
         "tiny_imagenet": _PUBLISHED | {"mu": 1.0},
     },
+    judged={"": "the one encoder; a probe with 5 labels a class, on the common test images"}
+    | dict.fromkeys(PERSONAL, "the same with each client's own encoder, the mean over clients"),
     build=build,
 )  # fmt: skip

@@ -39,7 +39,7 @@ from fedbook.learning.self_supervised import BatchLoss, NobodyTrains, SelfSuperv
 from fedbook.learning.views import Views
 from fedbook.papers.hetero_ssfl.cka import centred, centred_gram, factor, gram, gram_cka, linear_cka, mean_gram
 from fedbook.randomness import stream
-from fedbook.settings import setting
+from fedbook.settings import other_than, setting
 
 IMAGES = 1024  # of the alignment set at a time
 
@@ -50,10 +50,11 @@ class Config(fedbyol.Config):
     ``mu`` is relative to one direction of BYOL's loss (``directions`` "mean"); SimSiam's gradient is half of that.
     """
 
-    mu: float = setting(0.5, "mu", "weight of the proximal term", "0: local training", minimum=0.0)
+    mu: float = setting(0.5, "mu", "weight of the proximal term", "0: local training", minimum=0.0,
+                        needs={"method": ("hetero-ssfl",)})  # fmt: skip
     proximal: str = setting(
         "distance", None, "distance: mu (1 - CKA); paper: mu CKA as printed in (2), which drives clients apart",
-        choices=("distance", "paper"),
+        choices=("distance", "paper"), needs={"method": ("hetero-ssfl",), "mu": other_than(0.0)},
     )  # fmt: skip
     alignment_batch: int = setting(100, "B_r", "alignment images of a step", "0 or at least L: all, the exact term",
                                    minimum=0)  # fmt: skip
@@ -64,19 +65,27 @@ class Config(fedbyol.Config):
         "train, they also enter the running ones, half and half with the private batch's; eval, the running ones",
         choices=("frozen", "train", "eval"),
     )  # fmt: skip
-    centre: bool = setting(True, None, "whether kernels are centred; false: (1) as printed")
-    estimator: str = setting("biased", None, "of CKA in the loss", choices=("biased", "unbiased"))
-    kernel: str = setting("linear", None, "of which similarities are made", choices=("linear", "rbf"))
-    bandwidth: float = setting(0.5, None, "of rbf, times the median distance", above=0.0)
-    normalise: bool = setting(False, None, "whether kernels are centred and divided by their norm before the average")
-    exclude_self: bool = setting(False, None, "whether a client is compared with the others' average")
+    centre: bool = setting(True, None, "whether kernels are centred; false: (1) as printed",
+                           needs={"method": ("hetero-ssfl",), "mu": other_than(0.0)})  # fmt: skip
+    estimator: str = setting("biased", None, "of CKA in the loss", choices=("biased", "unbiased"),
+                             needs={"method": ("hetero-ssfl",), "mu": other_than(0.0)})  # fmt: skip
+    kernel: str = setting("linear", None, "of which similarities are made", choices=("linear", "rbf"),
+                          needs={"method": ("hetero-ssfl",), "mu": other_than(0.0)})  # fmt: skip
+    bandwidth: float = setting(0.5, None, "of rbf, times the median distance", above=0.0,
+        needs={"method": ("hetero-ssfl",), "kernel": ("rbf",), "mu": other_than(0.0)})  # fmt: skip
+    normalise: bool = setting(False, None, "whether kernels are centred and divided by their norm before the average",
+                              needs={"method": ("hetero-ssfl",), "mu": other_than(0.0)})  # fmt: skip
+    exclude_self: bool = setting(False, None, "whether a client is compared with the others' average",
+                                 needs={"method": ("hetero-ssfl",), "mu": other_than(0.0)})  # fmt: skip
     weights: str = setting(
         "uniform", "w",
         "of the clients' kernels in the average: uniform, by samples, by resources (the architecture's parameters), or "
         "numbers separated by commas, one a client, that sum to 1",
+        needs={"method": ("hetero-ssfl",), "mu": other_than(0.0)},
     )  # fmt: skip
     send: str = setting("cheaper", None, "kernels (their upper triangles) or representations, up and down apart",
-                        choices=("cheaper", "kernels", "representations"))  # fmt: skip
+                        choices=("cheaper", "kernels", "representations"),
+                        needs={"method": ("hetero-ssfl",)})  # fmt: skip
 
     def cross_check(self) -> None:
         """What the estimator and the kernel ask of the others. Raises: ValueError."""

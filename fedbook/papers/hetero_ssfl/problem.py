@@ -21,8 +21,9 @@ from fedbook.learning.views import Views
 from fedbook.papers.hetero_ssfl.alignment_set import alignment_images, split_alignment
 from fedbook.partition import Partition
 from fedbook.randomness import stream
-from fedbook.settings import setting
+from fedbook.settings import other_than, setting
 
+PERSONAL = ("hetero-ssfl", "local-ssl", "local-ssl-plus-rad", "alignment-pass-only", "random-encoder")  # methods
 OWN_SOURCE = "holdout"
 DATASETS = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "svhn", "emnist", "pathmnist", "tiny_imagenet")
 SOURCES = (OWN_SOURCE, "noise", "photographs", *DATASETS)
@@ -36,14 +37,16 @@ class AlignedSettings(PretrainingSettings):
     classes_per_client: int = 2
     bank: int = 0
     neighbours: int = 10
-    model: str = setting("cnn_m", None, "the encoder of methods that average weights", choices=ENCODERS)
+    model: str = setting("cnn_m", None, "the encoder of methods that average weights", choices=ENCODERS,
+                         needs={"method": other_than(*PERSONAL)})  # fmt: skip
     width: int = 32
     architectures: str = setting(
         "cnn_s,cnn_m,mlp", None,
         "words of fedbook.learning.encoders, separated by commas, each perhaps with a width of its own (cnn_s:24,mlp)",
+        needs={"method": PERSONAL},
     )  # fmt: skip
     assignment: str = setting("turn", None, "how clients get theirs; random: the same for every seed",
-                              choices=("turn", "random"))  # fmt: skip
+                              choices=("turn", "random"), needs={"method": PERSONAL})  # fmt: skip
     alignment_samples: int = setting(300, "L", "images of the alignment set", minimum=2)
     alignment_source: str = setting(
         OWN_SOURCE, None, "holdout: taken out of the training images before these are split", choices=SOURCES

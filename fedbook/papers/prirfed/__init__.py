@@ -76,6 +76,7 @@ PAPER = Paper(
         "words-mammals": {"agents": 9, "samples": 0, "inner_steps": 5, "lr": 0.3, "start": "origin"},
         "words-tree": {"agents": 9, "samples": 0, "inner_steps": 5, "lr": 0.3, "start": "origin", "ridge": 1e-3},
     },
+    judged={"": "the server's point on the records of all agents, f(x) - f(x*)"},
     build=build,
     delta=1e-4,
     metric="excess_risk",

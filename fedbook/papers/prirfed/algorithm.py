@@ -34,68 +34,10 @@ from fedbook.papers.prirfed.losses import RecordLoss, Records
 from fedbook.papers.prirfed.participation import Guarantee, run_guarantee
 from fedbook.privacy.release import Release
 from fedbook.randomness import normal
-from fedbook.settings import Settings, setting
+from fedbook.settings import Settings, other_than, setting
 
 MOST_EPSILON = 100.0  # of a call: beyond, nothing is promised
 GATHERED = 2**29  # bytes of records that one batch of agents may gather
-
-
-class Config(Settings):
-    """Settings of every method.
-
-    With ``scale`` "sum" gradients are of the sum over an agent's records; with ``sigma_rule`` "paper" they are under
-    the noise for the mean, as in code that the paper builds on, which costs far more than ``epsilon_call`` (the report
-    shows it).
-    """
-
-    rounds: int = setting(200, "T", "rounds of the federation", minimum=0)
-    agents_per_round: int = setting(1, "s", "agents drawn in a round", "0: everyone", minimum=0)
-    local_steps: int = setting(3, "K", "steps of Algorithm 2, epochs of Algorithm 3", minimum=1)
-    inner_steps: int = setting(
-        0, "m", "inner steps of Algorithm 3, by default floor(10 N / 3)", "1: Algorithm 2 on all records", minimum=0
-    )
-    batch_size: int = setting(0, "b", "records of a step of Algorithm 2", "0: all", minimum=0)
-    lr: float = setting(0.1, "alpha", "step size", "0: 1 / (2 L_g)", minimum=0.0)
-    lr_power: float = setting(0.0, None, "the step of round t is lr / (t + 1)^lr_power", "0: constant",
-                            minimum=0.0, maximum=10.0)  # fmt: skip
-    clip_norm: float = setting(0.0, "tau", "longer gradients are clipped to it", "0: the problem's own", minimum=0.0)
-    clip_gradient: float = setting(0.0, "tau_0", "of Algorithm 3; a value unlike tau makes its steps biased", "0: tau",
-                                   minimum=0.0, maximum=1e12)  # fmt: skip
-    clip_without_noise: bool = setting(False, None, "whether methods without noise clip too")
-    epsilon_call: float = setting(0.15, "epsilon", "what ONE local call may cost one record", maximum=100.0, above=0.0)
-    delta_call: float = setting(1e-4, "delta", "at which that is counted", above=0.0, below=1.0)
-    sigma_rule: str = setting("calibrated", None, "the noise that keeps it; paper: the published formula",
-                              choices=("calibrated", "paper"))  # fmt: skip
-    noise_constant: float = setting(1.0, "o", "constant of the published formula", above=0.0)
-    sigma: float = setting(0.0, "sigma", "the noise itself", "0: from the rule", minimum=0.0)
-    aggregation: str = setting("tangent", None, "tangent: equation (3.2); frechet: (3.1), iterated",
-                               choices=("tangent", "frechet", "ambient"))  # fmt: skip
-    option: str = setting(
-        "last", None,
-        "last: Option 1; random: Option 2 as the proofs need it, the run goes on from the last points and the one "
-        "reported is drawn from all inner ones; paper: Option 2 as printed, it goes on from the drawn points",
-        choices=("last", "random", "paper"),
-    )  # fmt: skip
-    scale: str = setting("mean", None, "gradients over an agent's records", choices=("mean", "sum"))
-    prox: float = setting(0.1, "mu", "pull of RFedProx to the server's point", "0: RFedAvg", minimum=0.0)
-    accountant: str = setting(
-        "participation", None,
-        "participation: sound, always reported; beside it, as epsilon_claimed, paper: Theorem 4.2",
-        choices=("participation", "paper", "paper_parallel"),
-    )  # fmt: skip
-    delta: float = setting(0.0, None, "of the whole run", "0: delta_call", minimum=0.0, below=1.0)
-    budget: float = setting(0.0, None, "the epsilon that ends the run", "0: none", minimum=0.0)
-
-    def sampler(self, num_agents: int) -> Sampler:
-        """The sampler that these settings mean among ``num_agents``."""
-        if self.agents_per_round in (0, num_agents):
-            return Everyone()
-        arguments.integer("agents_per_round", self.agents_per_round, 1, num_agents)
-        return FixedSize(self.agents_per_round)
-
-    def step(self, t: int) -> float:
-        """alpha_t."""
-        return self.lr / (t + 1) ** self.lr_power
 
 
 @dataclass(frozen=True)
@@ -125,6 +67,80 @@ METHODS: Mapping[str, Method] = {
     "central-dp-rsvrg": Method("Algorithm 3 on the pooled records of all agents", "rsvrg", True, pooled=True),
     "rgd": Method("Riemannian gradient descent on the pooled records, no noise", "rsgd", pooled=True),
 }
+PRIVATE = tuple(word for word, method in METHODS.items() if method.private)
+REDUCED = tuple(word for word, method in METHODS.items() if method.solver == "rsvrg")
+POOLED = tuple(word for word, method in METHODS.items() if method.pooled)
+
+
+class Config(Settings):
+    """Settings of every method.
+
+    With ``scale`` "sum" gradients are of the sum over an agent's records; with ``sigma_rule`` "paper" they are under
+    the noise for the mean, as in code that the paper builds on, which costs far more than ``epsilon_call`` (the report
+    shows it).
+    """
+
+    rounds: int = setting(200, "T", "rounds of the federation", minimum=0)
+    agents_per_round: int = setting(1, "s", "agents drawn in a round", "0: everyone", minimum=0,
+                                    needs={"method": other_than(*POOLED)})  # fmt: skip
+    local_steps: int = setting(3, "K", "steps of Algorithm 2, epochs of Algorithm 3", minimum=1)
+    inner_steps: int = setting(
+        0,
+        "m",
+        "inner steps of Algorithm 3, by default floor(10 N / 3)",
+        "1: Algorithm 2 on all records",
+        minimum=0,
+        needs={"method": REDUCED},
+    )
+    batch_size: int = setting(0, "b", "records of a step of Algorithm 2", "0: all", minimum=0,
+                              needs={"method": other_than(*REDUCED)})  # fmt: skip
+    lr: float = setting(0.1, "alpha", "step size", "0: 1 / (2 L_g)", minimum=0.0)
+    lr_power: float = setting(0.0, None, "the step of round t is lr / (t + 1)^lr_power", "0: constant",
+                            minimum=0.0, maximum=10.0)  # fmt: skip
+    clip_norm: float = setting(0.0, "tau", "longer gradients are clipped to it", "0: the problem's own", minimum=0.0)
+    clip_gradient: float = setting(0.0, "tau_0", "of Algorithm 3; a value unlike tau makes its steps biased", "0: tau",
+                                   minimum=0.0, maximum=1e12, needs={"method": REDUCED})  # fmt: skip
+    clip_without_noise: bool = setting(False, None, "whether methods without noise clip too",
+                                       needs={"method": other_than(*PRIVATE)})  # fmt: skip
+    epsilon_call: float = setting(0.15, "epsilon", "what ONE local call may cost one record", maximum=100.0, above=0.0,
+                                  needs={"method": PRIVATE, "sigma": (0.0,)})  # fmt: skip
+    delta_call: float = setting(1e-4, "delta", "at which that is counted", above=0.0, below=1.0,
+                                needs={"method": PRIVATE})  # fmt: skip
+    sigma_rule: str = setting("calibrated", None, "the noise that keeps it; paper: the published formula",
+                              choices=("calibrated", "paper"), needs={"method": PRIVATE, "sigma": (0.0,)})  # fmt: skip
+    noise_constant: float = setting(1.0, "o", "constant of the published formula", above=0.0,
+                                    needs={"method": PRIVATE, "sigma_rule": ("paper",), "sigma": (0.0,)})  # fmt: skip
+    sigma: float = setting(0.0, "sigma", "the noise itself", "0: from the rule", minimum=0.0)
+    aggregation: str = setting("tangent", None, "tangent: equation (3.2); frechet: (3.1), iterated",
+                               choices=("tangent", "frechet", "ambient"))  # fmt: skip
+    option: str = setting(
+        "last", None,
+        "last: Option 1; random: Option 2 as the proofs need it, the run goes on from the last points and the one "
+        "reported is drawn from all inner ones; paper: Option 2 as printed, it goes on from the drawn points",
+        choices=("last", "random", "paper"),
+    )  # fmt: skip
+    scale: str = setting("mean", None, "gradients over an agent's records", choices=("mean", "sum"))
+    prox: float = setting(0.1, "mu", "pull of RFedProx to the server's point", "0: RFedAvg", minimum=0.0,
+                          needs={"method": ("rfedprox",)})  # fmt: skip
+    accountant: str = setting(
+        "participation", None,
+        "participation: sound, always reported; beside it, as epsilon_claimed, paper: Theorem 4.2",
+        choices=("participation", "paper", "paper_parallel"), needs={"method": PRIVATE},
+    )  # fmt: skip
+    delta: float = setting(0.0, None, "of the whole run", "0: delta_call", minimum=0.0, below=1.0,
+                           needs={"method": PRIVATE})  # fmt: skip
+    budget: float = setting(0.0, None, "the epsilon that ends the run", "0: none", minimum=0.0)
+
+    def sampler(self, num_agents: int) -> Sampler:
+        """The sampler that these settings mean among ``num_agents``."""
+        if self.agents_per_round in (0, num_agents):
+            return Everyone()
+        arguments.integer("agents_per_round", self.agents_per_round, 1, num_agents)
+        return FixedSize(self.agents_per_round)
+
+    def step(self, t: int) -> float:
+        """alpha_t."""
+        return self.lr / (t + 1) ** self.lr_power
 
 
 # --- Algorithms 2 and 3: plain functions of tensors; they yield each point that they reach

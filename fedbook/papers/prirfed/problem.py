@@ -38,15 +38,20 @@ class ManifoldSettings(Settings):
         "random", "x^(0)", "a random point of each seed, or the origin (the identity, the tip of the hyperboloid)",
         choices=("random", "origin"),
     )  # fmt: skip
-    dimension: int = setting(25, "d + 1", "of pca-synthetic", minimum=2)
-    eigengap: float = setting(1e-3, "nu", "of pca-synthetic", above=0.0, below=0.7)
-    shared_basis: bool = setting(False, None, "pca-synthetic: whether all agents have one basis, V for V_i")
-    radius: float = setting(1.0, None, "of the ball of frechet-wishart and frechet-ball", maximum=10.0, above=0.0)
-    word: str = setting("primate", None, "words-*: the word that is predicted")
-    ridge: float = setting(1e-5, "gamma", "of words-*", above=0.0)
-    kernel_width: float = setting(0.3, "nu bar", "of words-*", above=0.0)
+    dimension: int = setting(25, "d + 1", "of pca-synthetic", minimum=2, needs={"problem": ("pca-synthetic",)})
+    eigengap: float = setting(1e-3, "nu", "of pca-synthetic", above=0.0, below=0.7,
+                              needs={"problem": ("pca-synthetic",)})  # fmt: skip
+    shared_basis: bool = setting(False, None, "pca-synthetic: whether all agents have one basis, V for V_i",
+                                 needs={"problem": ("pca-synthetic",)})  # fmt: skip
+    radius: float = setting(1.0, None, "of the ball of frechet-wishart and frechet-ball", maximum=10.0, above=0.0,
+                            needs={"problem": ("frechet-wishart", "frechet-ball")})  # fmt: skip
+    word: str = setting("primate", None, "words-*: the word that is predicted",
+                        needs={"problem": ("words-mammals", "words-tree")})  # fmt: skip
+    ridge: float = setting(1e-5, "gamma", "of words-*", above=0.0, needs={"problem": ("words-mammals", "words-tree")})
+    kernel_width: float = setting(0.3, "nu bar", "of words-*", above=0.0,
+                                  needs={"problem": ("words-mammals", "words-tree")})  # fmt: skip
     kernel_rule: str = setting("source", None, "words-*: see fedbook.papers.prirfed.structured.kernel_weights",
-                               choices=RULES)  # fmt: skip
+                               choices=RULES, needs={"problem": ("words-mammals", "words-tree")})  # fmt: skip
     evaluate_every: int = setting(0, None, "rounds between evaluations", "0: 50 evaluations a run", minimum=0)
 
 

@@ -1,0 +1,124 @@
+"""A comparison says what was chosen, and on what each method is judged; it refuses before any work."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from fedbook import command, experiment, papers
+from fedbook.lab.draw import draw_comparison
+
+TINY = ["--problem", "digits", "--device", "cpu", "--set", "model=linear", "--set", "clients=10",
+        "--set", "clients_per_round=5", "--set", "rounds=2"]  # fmt: skip
+
+
+def call(capsys, *words):
+    status = command.main([str(word) for word in words])
+    seen = capsys.readouterr()
+    return status, seen.out.splitlines(), seen.err
+
+
+def test_what_was_tuned_is_said_and_whether_more_lies_beyond_the_grid(capsys, monkeypatch):
+    def trials(paper, method, problem, profile, base, tune, device):
+        return [{"settings": setting, "mean": -abs(setting["lr"] - 0.1)} for setting in experiment.grid(tune)]
+
+    monkeypatch.setattr(experiment, "_tune", trials)
+    words = ["compare", "fedavg", *TINY, "--methods", "fedavg, local ,fedavg", "--seeds", 1, "--vary",
+             "partition=iid, iid", "--tune", "lr=0.0001, 0.1,0.10, 1e30"]  # fmt: skip
+    status, out, _ = call(capsys, *words)
+    assert status == 0
+    cells = json.loads(out[-1])["cells"]
+    assert [(c["method"], c["partition"]) for c in cells] == [("fedavg", "iid"), ("local", "iid")]  # each once
+    assert [(c["tuned"], c["at_edge"]) for c in cells] == [({"lr": 0.1}, [])] * 2
+    tuned = [line for line in out if "lr=0.1" in line]
+    assert [line.split()[0] for line in tuned] == ["fedavg", "local"] and not any("edge" in line for line in tuned)
+    assert any("lr of 0.0001, 0.1, 1e+30" in line for line in out)
+    words[-1] = "lr=0.0001,0.1"
+    _, out, _ = call(capsys, *words)
+    assert all(c["at_edge"] == ["lr"] for c in json.loads(out[-1])["cells"])
+    assert sum("at the edge" in line for line in out) == 2
+
+
+def test_the_edge_is_none_where_nothing_is_allowed_beyond():
+    kinds = papers.paper("fedavg").settings
+    grid = {"momentum": [0.0, 0.5, 0.9], "local_epochs": [1, 5], "weighting": ["size", "uniform"], "lr": [0.1]}
+    assert experiment.at_edge(kinds, grid, {"momentum": 0.0, "local_epochs": 1, "weighting": "size", "lr": 0.1}) == []
+    assert experiment.at_edge(kinds, grid, {"momentum": 0.9, "local_epochs": 5}) == ["momentum", "local_epochs"]
+
+
+def test_methods_judged_on_different_images_are_not_shown_as_if_they_compared(capsys):
+    _, out, _ = call(capsys, "compare", "fedavg", *TINY, "--methods", "fedavg,local", "--seeds", 2)
+    first, second = (next(line for line in out if line.startswith(f"  {word}: ")) for word in ("fedavg", "local"))
+    assert "common test images" in first and "its own mixture of classes" in second
+    assert any("accuracy_all" in line and line.startswith("  local") for line in out)
+    _, out, _ = call(capsys, "compare", "fedavg", *TINY, "--methods", "fedavg,fedsgd", "--seeds", 1)
+    assert not any("accuracy_all" in line or "yardsticks" in line for line in out)
+
+
+@pytest.mark.parametrize("name", papers.NAMES)
+def test_every_method_says_on_what_it_is_judged(name):
+    paper = papers.paper(name)
+    assert set(paper.judged) - {""} <= set(paper.methods) and paper.judged[""]
+
+
+TWICE = {
+    "vary and tune": (["--vary", "lr=1,2", "--tune", "lr=1,2"], "--vary: got 'lr'"),
+    "set and vary": (["--vary", "lr=1,2", "--set", "lr=1"], "--set: got 'lr'"),
+    "set and tune": (["--tune", "lr=1,2", "--set", "lr=1"], "--set: got 'lr'"),
+    "tune and tune-set": (["--tune", "lr=1,2", "--tune-set", "lr=1"], "--tune: got 'lr'"),
+    "vary and tune-set": (["--vary", "lr=1,2", "--tune", "momentum=0,0.5", "--tune-set", "lr=1"], "--vary: got 'lr'"),
+    "tune-set alone": (["--tune-set", "rounds=1"], "--tune-set: got 'rounds'"),
+}
+
+
+@pytest.mark.parametrize("case", TWICE)
+def test_a_setting_named_twice_is_refused_before_any_work(capsys, monkeypatch, case):
+    def works(*arguments, **options):
+        raise AssertionError("work began")
+
+    monkeypatch.setattr(experiment.Plan, "rounds", works)
+    words, message = TWICE[case]
+    status, out, err = call(capsys, "compare", "fedavg", "--problem", "digits", *words)
+    assert status == 2 and out == [] and message in err and len(err.splitlines()) == 1
+
+
+@pytest.fixture(scope="module")
+def table():
+    changes = {"model": "linear", "clients": 10, "clients_per_round": 5, "rounds": 4, "evaluate_every": 1}
+    return experiment.compare(papers.paper("fedavg"), ["fedavg", "local"], "digits", changes=changes, seeds=2)
+
+
+def axes_of(table):
+    ax = Figure().add_subplot()
+    draw_comparison(ax, table)
+    return ax
+
+
+def test_the_figure_shows_all_values_names_the_best_first_and_survives_divergence(table):
+    ax = axes_of(table)
+    low, high = ax.get_ylim()
+    for line in ax.get_lines():
+        values = np.asarray(line.get_ydata())
+        assert ((low <= values) & (values <= high)).all()
+    ends = {cell["method"]: np.mean([row[-1] for row in cell["curve"]["accuracy"]]) for cell in table["cells"]}
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert names == sorted(ends, key=ends.get, reverse=True) and ax.get_yscale() == "linear"
+    ax.figure.canvas.draw()
+    assert ax.get_legend().get_window_extent().x0 >= ax.get_window_extent().x1  # it hides no curve
+    lost = copy.deepcopy(table)
+    lost["cells"][0]["curve"]["accuracy"][0][-1] = None  # one seed of two
+    lost["cells"][1]["curve"]["accuracy"] = [[None] * 4] * 2
+    names = [text.get_text() for text in axes_of(lost).get_legend().get_texts()]
+    assert names[0] == "fedavg" and names[1].startswith("local (")
+    for cell in lost["cells"]:
+        cell["curve"] = {"round": [], "accuracy": [[], []]}  # never judged
+    assert len(axes_of(lost).get_legend().get_texts()) == 2
+
+
+def test_a_risk_that_falls_by_orders_of_magnitude_gets_a_logarithmic_axis(table):
+    risk = table | {"paper": "prirfed", "metric": "excess_risk"}
+    risk["cells"] = [{**cell, "curve": {"round": [1, 2, 3], "excess_risk": [[1.0, 1e-3, 1e-6]] * 2}}
+                     for cell in table["cells"]]  # fmt: skip
+    assert axes_of(risk).get_yscale() == "log"
