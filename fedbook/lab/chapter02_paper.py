@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
-from fedbook.lab.chapter01_paper import Value, ranks, value_text
 from fedbook.lab.results import text_table
+
+Value = tuple[float, float]  # mean and deviation
 
 NAMES = {
     "fedbyol": "FedBYOL",
@@ -214,3 +215,16 @@ def _beside(columns: Mapping[str, Mapping[str, Value]], corner: str, width: int 
 def _per_cent(given: Mapping[str, Value]) -> dict[str, Value]:
     """(mean, deviation) of shares by method, in per cent."""
     return {method: (100 * mean, 100 * deviation) for method, (mean, deviation) in given.items()}
+
+
+def ranks(values: Mapping[str, float], *, least: bool = False) -> dict[str, int]:
+    """Each name's place: 1 for the largest value (with ``least`` the smallest); equal values share the better place."""
+    sign = 1 if least else -1
+    return {name: 1 + sum(sign * other < sign * value for other in values.values()) for name, value in values.items()}
+
+
+def value_text(value: Value | None, place: int | None) -> str:
+    """Mean ± deviation and the rank, or room for it."""
+    if value is None:
+        return ""
+    return f"{value[0]:.2f} ± {value[1]:.2f}" + (f" ({place})" if place else "    ")

@@ -3,7 +3,7 @@
 import pytest
 
 from fedbook.lab import chapter02_paper as paper
-from fedbook.lab.chapter01_paper import ranks
+from fedbook.lab.chapter02_paper import ranks
 
 
 def test_sums_of_the_printed_numbers():

@@ -8,8 +8,7 @@ from matplotlib.figure import Figure
 
 from fedbook.book.contents import notebooks_folder, select
 from fedbook.experiment import execute, plan
-from fedbook.lab import chapter01_paper, chapter02_pairs, chapter02_paper, chapter05_paper
-from fedbook.lab import chapter01_stored as one
+from fedbook.lab import chapter02_pairs, chapter02_paper, chapter05_paper
 from fedbook.lab import chapter02_stored as two
 from fedbook.lab import chapter03_stored as three
 from fedbook.lab import chapter04_stored as four
@@ -29,20 +28,7 @@ def curves_of_figure_2():
     return table, curves
 
 
-def means(partial):
-    return one.means(stored("01_digits_partial" if partial else "01_digits"))
-
-
 CASES = [
-    (1, lambda: one.draw_rounds(axes(2), stored("01_digits"))),
-    (1, lambda: one.draw_participation(axes(1), stored("01_digits"), stored("01_digits_partial"), cohort=2)),
-    (1, lambda: one.methods_table(stored("01_digits"))),
-    (1, lambda: one.differences_table(stored("01_digits_partial"))),
-    (1, lambda: one.tuning_table(stored("01_digits"), stored("01_digits_partial"))),
-    (1, lambda: chapter01_paper.beside_table(means(False), means(True), "CIFAR-10")),
-    (1, lambda: chapter01_paper.drop_table(means(False), means(True))),
-    (1, chapter01_paper.margin_table),
-    (1, chapter01_paper.epsilon_table),
     (2, lambda: two.methods_table(stored("02_digits"))),
     (2, lambda: two.differences_table(stored("02_digits"))),
     (2, lambda: two.draw_methods(axes(3), stored("02_digits"))),
