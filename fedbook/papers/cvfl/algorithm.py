@@ -399,7 +399,7 @@ class CVFL:
             allowed = "seeds with the method private-labels: a party must know the dither of its own message"
             raise arguments.wrong(ValueError, "noise_seeds", "system", allowed)
         codec = chain["h"].codec
-        return codec.decode(codec.encode({"": h}, local.noise_streams("embeddings/h/codec")), {"": h})[""]
+        return codec.decode(codec.encode({"": h}, local.dither_streams("embeddings/h/codec")), {"": h})[""]
 
     # --- what the server does
 
@@ -424,7 +424,7 @@ class CVFL:
         if scheme is None:
             return p
         codec = Codec(scheme)
-        buffers = codec.encode({"": rows}, turn.noise_streams(f"server {name}"))
+        buffers = codec.encode({"": rows}, turn.dither_streams(f"server {name}"))
         return Wire(codec.decode(buffers, {"": rows})[""].view(p.shape), tuple((buffer,) for buffer in buffers))
 
     def _labels(self, turn: Turn) -> Tensor:
