@@ -27,7 +27,7 @@ from fedbook.federation.tree import Tree
 from fedbook.learning.encoders import Encoder, predictor
 from fedbook.learning.models import Parameters
 from fedbook.learning.online import directions, mean_of_real, only_predictor, with_predictor, without_predictor
-from fedbook.learning.self_supervised import SelfSupervised, Training
+from fedbook.learning.self_supervised import SelfSupervised, Training, refuse_batch_norm
 from fedbook.learning.views import Views
 from fedbook.settings import setting
 from fedbook.wire import Encoded, Wire
@@ -107,6 +107,7 @@ class FedX(SelfSupervised):
 
     def __init__(self, config: Config, encoder: Encoder, views: Views, name: str = "fedx"):
         super().__init__(config, encoder, views, name)
+        refuse_batch_norm(encoder, name)
         self.head = predictor(encoder.width, config.predictor_hidden or 2 * encoder.width)
 
     def init(self, rng, dtype: torch.dtype) -> Parameters:
@@ -163,6 +164,7 @@ class FedCA(SelfSupervised):
 
     def __init__(self, config: Config, encoder: Encoder, views: Views, name: str = "fedca"):
         super().__init__(config, encoder, views, name)
+        refuse_batch_norm(encoder, name)
 
     # --- the server
 
