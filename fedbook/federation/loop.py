@@ -153,8 +153,8 @@ class Rounds:
     beside the checkpoint PATH.releases, the ledger, written before a release leaves: a killed run that makes it again
     counts both. ``how`` and ``chunk`` (see fedbook.federation.local) default to the committed choice for the device and
     the model. ``delta``: at which privacy is reported and budgeted. ``budget``: the epsilon at ``delta`` that the run
-    may cost; it ends before the round that would cost more, with the model it has and ``stopped`` saying why. So it does
-    where an algorithm finds that it has :class:`Diverged` (``diverged``).
+    may cost; it ends before the round that would cost more, with the model it has and ``stopped`` saying why. So it
+    does where an algorithm finds that it has :class:`Diverged` (``diverged``).
     ``observe(exchange, uploads)`` is called after each exchange (recording, teaching).
     Raises: TypeError, ValueError, checkpoint.CheckpointError.
     """

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
+from fedbook import arguments
 from fedbook.federation.cohort import Cohort
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
 from fedbook.federation.local import Batches, epochs
@@ -243,6 +244,7 @@ class FilledRows:
     """Codec of an upload that is a table with zero rows at its end: their number as 4 bytes, then the others.
 
     Shapes: rows [R, M, H]; a buffer of 4 + (bytes of a number) * H * m bytes for m rows, nothing lost.
+    Raises: ValueError (a buffer of another length).
     Source: the protocol :class:`fedbook.federation.exchange.Codec`.
     """
 
@@ -255,8 +257,14 @@ class FilledRows:
         """The tables [R, M, H] in the dtype and on the device of ``like``."""
         ((name, tables),) = like.items()
         decoded = torch.zeros_like(tables)
-        for table, encoded in zip(decoded, buffers, strict=True):
-            rows = int(encoded.buffer[:4].view(torch.int32))
+        if len(buffers) != len(tables):
+            raise arguments.wrong(ValueError, "buffers", len(buffers), f"one for each of the {len(tables)} tables")
+        most, width = tables.shape[1:]
+        for number, (table, encoded) in enumerate(zip(decoded, buffers, strict=True)):
+            rows = int(encoded.buffer[:4].clone().view(torch.int32)) if encoded.nbytes >= 4 else -1
+            if not 0 <= rows <= most or encoded.nbytes != 4 + rows * width * tables.element_size():
+                allowed = f"4 and those of the rows it says, at most {most} of {width} numbers of {tables.dtype}"
+                raise arguments.wrong(ValueError, f"buffer {number}, bytes", encoded.nbytes, allowed)
             table[:rows] = encoded.buffer[4:].clone().view(tables.dtype).view(rows, tables.shape[-1]).to(tables.device)
         return {name: decoded}
 

@@ -16,6 +16,7 @@ from fedbook.learning.online import only_predictor, without_predictor
 from fedbook.papers.fedsc.contrastive import METHODS, Config, FedX, FilledRows, filled_wire
 from fedbook.papers.fedsc.problem import PretrainingSettings, pretraining_problem
 from fedbook.randomness import stream
+from fedbook.wire import Encoded
 from tests.papers.by_hand import gap, step
 
 PLAIN = Config(
@@ -192,6 +193,14 @@ def test_filled_rows_come_back_bit_for_bit(dtype):
     assert [b.nbytes for b in buffers] == [4 + 3 * n * tables.element_size() for n in (3, 0, 5, 5)]
     decoded = FilledRows().decode(buffers, {"": tables})[""]
     assert decoded.dtype == dtype and torch.equal(decoded.nan_to_num(7.0), tables.nan_to_num(7.0))
+    cut, none, more = Encoded(buffers[0].buffer[:-1]), Encoded(torch.zeros(3).byte()), buffers[0].buffer.clone()
+    more[:4] = torch.tensor([6], dtype=torch.int32).view(torch.uint8)
+    negative = torch.tensor([-1], dtype=torch.int32).view(torch.uint8)
+    for hostile in (cut, none, Encoded(more), Encoded(negative)):
+        with pytest.raises(ValueError, match="^buffer 1, bytes"):
+            FilledRows().decode([buffers[0], hostile, *buffers[2:]], {"": tables})
+    with pytest.raises(ValueError, match="^buffers: got"):
+        FilledRows().decode(buffers[:3], {"": tables})
     wire = filled_wire(tables[None])
     assert [b.nbytes for b in wire.buffers[0]] == [b.nbytes for b in buffers] and wire.value.shape == (1, 4, 5, 3)
 
