@@ -222,7 +222,7 @@ class RandomK(Sparse):
 
 
 def _finite(decoded: Tensor, dtype: torch.dtype) -> Tensor:
-    """Decoded values in ``dtype``. Raises: ValueError (NaN, infinity, what the receiver cannot hold: nobody sends it)."""
+    """Decoded values in ``dtype``. Raises: ValueError (not finite there: nobody sends that)."""
     values = decoded.to(dtype)
     bad = torch.nonzero(~values.isfinite().flatten(1).all(1)).flatten()
     if len(bad):
