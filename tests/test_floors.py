@@ -21,6 +21,7 @@ FLOORS = [
     {"papers"},
     {"experiment"},
     {"lab"},
+    {"chapters"},
     {"book"},
     {"command", "__main__"},
 ]

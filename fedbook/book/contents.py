@@ -60,6 +60,19 @@ class Chapter:
         return dict(self.parameters[one_of("profile", profile, PROFILES)])
 
 
+FEDSC = Chapter(
+    number=1,
+    slug="fedsc",
+    title="FedSC: spectral contrast across clients",
+    citation="S. Jing, A. Yu, S. Zhang, S. Zhang. FedSC: Provable Federated Self-supervised Learning with Spectral "
+    "Contrastive Objective over Non-i.i.d. Data. ICML 2024.",
+    claim="Sharing one correlation matrix a client lets samples of different clients be contrasted.",
+    parameters=_sizes(
+        quick={"repetitions": 1, "samples": 20, "descent_rounds": 80, "draws": 500},
+        paper={"rounds": 200, "repetitions": 10},
+    ),
+)
+
 CHAPTERS: tuple[Chapter, ...] = (
     Chapter(
         number=0,
@@ -81,17 +94,26 @@ CHAPTERS: tuple[Chapter, ...] = (
         ),
     ),
     Chapter(
-        number=1,
-        slug="fedsc",
-        title="FedSC: spectral contrast across clients",
-        citation="S. Jing, A. Yu, S. Zhang, S. Zhang. FedSC: Provable Federated Self-supervised Learning with Spectral "
-        "Contrastive Objective over Non-i.i.d. Data. ICML 2024.",
-        claim="Sharing one correlation matrix a client lets samples of different clients be contrasted.",
-        parameters=_sizes(
-            quick={"repetitions": 1, "samples": 20, "descent_rounds": 80, "draws": 500},
-            paper={"rounds": 200, "repetitions": 10},
-        ),
+        number=0,
+        slug="privacy",
+        title="Differential privacy: from one noisy number to a federation",
+        citation="C. Dwork, A. Roth. The Algorithmic Foundations of Differential Privacy. Foundations and Trends in "
+        "Theoretical Computer Science 9, 2014.",
+        claim="Noise scaled to what one person can change bounds what anybody can learn about that person.",
+        parameters=_sizes(quick={}),
     ),
+    Chapter(
+        number=0,
+        slug="representations",
+        title="Representations: what self-supervision learns, and how it is judged",
+        citation="T. Chen, S. Kornblith, M. Norouzi, G. Hinton. A Simple Framework for Contrastive Learning of Visual "
+        "Representations. ICML 2020, arXiv 2002.05709.",
+        claim="Two views of one image train an encoder without labels; only fair bars show what it learned.",
+        parameters=_sizes(quick={}),
+    ),
+    FEDSC,
+    FEDSC.also("results", quick={}),
+    FEDSC.also("proofs", quick={}),
     Chapter(
         number=2,
         slug="hetero_ssfl",

@@ -11,7 +11,10 @@ import ast
 import dis
 import functools
 import html
+import importlib
+import importlib.util
 import inspect
+import pkgutil
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -99,22 +102,21 @@ def check(id: str, answer: Any = ...) -> Verdict:
 
 
 def find(id: str) -> Exercise:
-    """The exercise ``id``; its chapter's module (``fedbook.lab.chapter00`` for "00-1") is imported if need be.
-
-    Raises: ValueError.
-    """
-    if id not in EXERCISES and isinstance(id, str) and id.partition("-")[0].isdigit():
-        import importlib
-
-        name = f"fedbook.lab.chapter{id.partition('-')[0]}"
-        try:
+    """The exercise ``id``; the chapters' modules are imported if it is not yet registered. Raises: ValueError."""
+    if id not in EXERCISES and isinstance(id, str):
+        for name in _modules(id.partition("-")[0]):
             importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name != name:
-                raise
     if id not in EXERCISES:
         raise wrong(ValueError, "id", id, "one of " + (", ".join(sorted(EXERCISES)) or "none: nothing is registered"))
     return EXERCISES[id]
+
+
+def _modules(number: str) -> list[str]:
+    """Modules that may register the exercises of a chapter: all of ``fedbook.chapters``, and ``lab.chapterNN``."""
+    chapters = importlib.import_module("fedbook.chapters")
+    names = [f"fedbook.chapters.{one.name}" for one in pkgutil.iter_modules(chapters.__path__)]
+    old = f"fedbook.lab.chapter{number}"
+    return names + [old] * (number.isdigit() and importlib.util.find_spec(old) is not None)
 
 
 def solution_source(id: str) -> str:
