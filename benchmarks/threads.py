@@ -36,19 +36,15 @@ print(statistics.median(took[1:]))
 """
 
 
-def table(busy_processes: int, steps: int = 100, repeats: int = 7) -> dict[str, float]:
-    """Seconds a step, by way, beside so many processes that are never idle."""
+def seconds(way: str, busy_processes: int = 0, steps: int = 20, repeats: int = 5) -> float:
+    """Seconds a step, beside so many processes that are never idle."""
     quiet = {name: value for name, value in os.environ.items() if name not in SAYING}
     with _busy(busy_processes):
-        return {
-            way: float(
-                subprocess.run(
-                    [sys.executable, "-c", STEPS, str(steps), str(repeats)],
-                    env=quiet | said, capture_output=True, text=True, check=True,
-                ).stdout
-            )
-            for way, said in WAYS.items()
-        }  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", STEPS, str(steps), str(repeats)],
+            env=quiet | WAYS[way], capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    return float(done.stdout)
 
 
 @contextmanager
@@ -68,10 +64,9 @@ def main() -> None:
     cores = os.cpu_count() or 1
     load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
     print(f"{cores} cores, load before {load}; milliseconds a step")
-    idle, busy = table(0), table(cores)
     print(f"{'':20} {'as it is':>9} {f'beside {cores}':>9}")
     for way in WAYS:
-        print(f"{way:20} {1e3 * idle[way]:9.2f} {1e3 * busy[way]:9.2f}")
+        print(f"{way:20} {1e3 * seconds(way):9.2f} {1e3 * seconds(way, cores):9.2f}", flush=True)
 
 
 if __name__ == "__main__":
