@@ -56,6 +56,7 @@ class Turn:
     attempt: int = 0
     kept: Callable[[], None] | None = None
     noise_keys: tuple[str, ...] = ()
+    _noised: set[str] = field(default_factory=set)
 
     def cohort(self, sampler: Sampler, purpose: str = "cohort") -> Cohort:
         """Draw this round's cohort for each seed; the same purpose gives the same cohort again."""
@@ -68,7 +69,14 @@ class Turn:
         return [stream(s, repeated(purpose, self.attempt), self.t) for s in self.seeds]
 
     def noise_streams(self, purpose: str = "noise") -> list[np.random.Generator]:
-        """S generators for privacy noise, keyed by (noise seed, run, purpose, round)."""
+        """S generators for privacy noise, keyed by (noise seed, run, purpose, round).
+
+        Raises: ValueError for a purpose that has had its noise in this round: two sums under one noise give away their
+        difference.
+        """
+        if purpose in self._noised:
+            raise arguments.wrong(ValueError, "purpose", purpose, "another one for each noise of a round")
+        self._noised.add(purpose)
         seeds, keys = self.noise_seeds or self.seeds, self.noise_keys or ("",) * len(self.seeds)
         return [stream(s, keyed(purpose, key), self.t) for s, key in zip(seeds, keys, strict=True)]
 
@@ -246,8 +254,8 @@ class Rounds:
         }
         run = f"{self.algorithm.name} {_six_digits(settings)}".encode()
         return tuple(
-            hashlib.blake2b(run + self.federation.split_bytes(slot), digest_size=8).hexdigest()
-            for slot in range(len(self.seeds))
+            hashlib.blake2b(run + f"{seed} ".encode() + self.federation.split_bytes(slot), digest_size=8).hexdigest()
+            for slot, seed in enumerate(self.seeds)  # federations may share a noise seed
         )
 
     def __iter__(self) -> Iterator[Record]:
@@ -360,8 +368,14 @@ class Rounds:
 
     def _resume(self, path: Path) -> None:
         saved = self._load(path) if path.exists() else None
-        if not self._forgetful or not _releases(path).exists():
+        if not self._forgetful:
             return
+        if not _releases(path).exists():
+            if saved is None:
+                return
+            raise checkpoint.CheckpointError(
+                f"checkpoint: {_releases(path)} is missing, which counts what was released"
+            )
         made = checkpoint.load(_releases(path))
         checkpoint.same_configuration(made["configuration"], self.configuration(), _releases(path))
         if saved is not None and saved["identity"] != made["identity"]:

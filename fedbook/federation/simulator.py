@@ -125,6 +125,7 @@ class Simulator:
         inbox = {name: tree_map(lambda x: _received(x)[slot], tree) for name, tree in exchange.down.items()}
         inbox |= {name: tree_map(lambda x: x[slot, place], tree) for name, tree in exchange.each.items()}
         own = self.clients.get(group.name, {})
+        again = f"#{len(self._sent)}" if len(self._sent) > 1 else ""  # each exchange of a round has noise of its own
         local = Local(
             group=group.name,
             inbox=inbox,
@@ -137,7 +138,7 @@ class Simulator:
             chunk=self.chunk,
             noise_seeds=tuple(self.noise_seeds[s] for s in slot.tolist()),
             attempt=self.attempt,
-            noise_keys=tuple(self.noise_keys[s] for s in slot.tolist()),
+            noise_keys=tuple(self.noise_keys[s] + again for s in slot.tolist()),
         )
         reply = _checked(exchange.work(local), len(slot), exchange.name)
         if reply.state is not None:

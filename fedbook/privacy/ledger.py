@@ -305,7 +305,8 @@ class PrivacyLedger:
         if self._kinds or self._stays:
             conditions.append(
                 "nothing else is published: metrics, losses and whatever else a run records about its clients (cohort, "
-                "bytes_up: who and how many took part) have no noise and are not counted"
+                "bytes_up: who and how many took part) have no noise and are not counted; other runs on the same data, "
+                "for instance of other seeds, cost as much again"
             )
         if any(tally.clients for tally in self._kinds.values()):
             conditions.append("who took part was drawn without looking at the data; it may be known")

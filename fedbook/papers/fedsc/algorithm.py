@@ -131,6 +131,8 @@ class FedSC(SelfSupervised):
         server, clients = super().start(federation, turn)
         if not self.shares:
             return server, clients
+        if self.noisy:
+            federation.require_each_sample_once()
         sizes = federation.sizes.expand(len(turn.seeds), -1)
         sigma = torch.tensor([self.config.noise_for(n) for n in sizes.amin(1).tolist()], dtype=torch.float64)
         seeds, k, h = *sizes.shape, self.encoder.width

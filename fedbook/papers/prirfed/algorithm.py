@@ -215,6 +215,7 @@ class PriRFed:
         self.loss.require_records(federation.groups["all"].samples)
         turn.assume_public("every agent's number of records")
         if self.method.private:
+            federation.require_each_sample_once()
             for what in ("the clip norm and the step size", *self.public):
                 turn.assume_public(what)
         else:

@@ -131,6 +131,15 @@ def test_minibatches_against_a_plain_loop():
     assert torch.allclose(result_of("sphere", SIZES, **settings)[0], expected, rtol=0, atol=1e-11)
 
 
+def test_a_record_that_is_held_twice_has_no_promise():
+    loss, samples = records_of("sphere", SIZES)
+    for lists in ([[0, 1, 1], [2, 3]], [[0, 1], [1, 2]]):
+        federation = Federation(samples, Partition.from_lists(lists))
+        algorithm = PriRFed(Config(agents_per_round=0, clip_norm=1.0), loss, start_of(loss, samples, (0,)))
+        with pytest.raises(ValueError, match="^partition: got a sample that is held twice"):
+            Rounds(algorithm, federation, 1)
+
+
 # --- reductions
 
 
