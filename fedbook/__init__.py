@@ -9,7 +9,6 @@ exercises. ``fedbook.book`` runs, checks and renders the chapters.
 import os
 import sys
 from importlib import import_module
-from typing import Any
 
 __version__ = "0.1.0"
 
@@ -43,7 +42,7 @@ def _share_the_machine() -> None:
 _share_the_machine()
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     # modules are loaded when first used: `import fedbook` must cost little more than `import torch`
     if name in _MODULES:
         return import_module(f"fedbook.{name}")

@@ -1,26 +1,34 @@
-"""The command line. Progress goes to stderr; the last line on stdout is one JSON object.
-
-Exit status: 0 done, 2 bad arguments, 1 anything else, 130 interrupted (the checkpoint, if --out was given,
-holds the last finished round).
-"""
+"""The command line. Progress goes to stderr; the last line on stdout is one JSON object. STATUSES: how it exits."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
+import shlex
 import shutil
+import signal
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from fedbook import __version__
+from fedbook import __version__, interrupts, outputs
 
 if TYPE_CHECKING:
     from fedbook.papers.description import Paper
+
+STATUSES = """exit status: 0 done; 1 an error; 2 an argument, or a folder for --out, that cannot be used; 3 a run that
+diverged, stopped early (its privacy budget was spent) or ran no round, with its result all the same; 130 interrupted
+(Ctrl-C) and 143 terminated (SIGTERM), with what was finished saved in --out, where --resume goes on."""
+FILES = {  # what a command leaves in --out; the first ones are what --resume goes on from
+    "run": ("checkpoint.pt", "checkpoint.pt.releases", "result.json", "history.json"),
+    "compare": ("compare.json", "cells.json", "compare.csv", "compare.tex", "compare.png"),
+}
+_called_as: tuple[str, argparse.Namespace] | None = None  # what runs now: an interrupt says how to go on with it
 
 
 class BadArguments(Exception):
@@ -45,43 +53,89 @@ class Explain(argparse.Action):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     try:
-        status = _called(argv)
-        sys.stdout.flush()
-        return status
-    except BrokenPipeError:  # whoever read our output has gone: nothing is left to say, at exit neither
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        status = _call(sys.argv[1:] if argv is None else argv)
+    except BrokenPipeError:  # whoever read our output has gone: nothing is left to say
+        status = 1
+    return status if _flushed() else status or 1
 
 
-def _called(argv: Sequence[str] | None) -> int:
+def leave(number: int) -> NoReturn:
+    """End the process for a signal: where nothing is half done, or nothing is worth waiting for."""
+    with contextlib.suppress(OSError):
+        os.write(2, _farewell(number).encode())
+    os._exit(128 + number)
+
+
+def _call(argv: Sequence[str]) -> int:
+    global _called_as
+    _called_as = None
     try:
         options = _parser().parse_args(argv)
-        return options.call(options)
+        _called_as = shlex.join(["fedbook", *map(str, argv)]), options
+        with contextlib.nullcontext() if options.command in FILES else interrupts.raised():
+            return options.call(options)
     except SystemExit as end:  # --help, --version
         return int(end.code or 0)
-    except BadArguments as error:
+    except (BadArguments, outputs.Refused) as error:
         print(f"fedbook: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return _interrupted()
+    except KeyboardInterrupt as interrupt:
+        return _interrupted(interrupt)
     except BrokenPipeError:
         raise
     except Exception as error:
         if isinstance(error.__context__, KeyboardInterrupt):  # it broke what it landed in
-            return _interrupted()
+            return _interrupted(error.__context__)
         if os.environ.get("FEDBOOK_TRACEBACK"):
             raise
-        print(f"fedbook: {type(error).__name__}: {error}", file=sys.stderr)
+        print(f"fedbook: {type(error).__name__}: {error}", *_saved(), sep="\n", file=sys.stderr)
         return 1
 
 
-def _interrupted() -> int:
-    print("fedbook: interrupted", file=sys.stderr)
-    return 130
+def _interrupted(interrupt: KeyboardInterrupt) -> int:
+    number = signal.SIGTERM if isinstance(interrupt, interrupts.Terminated) else signal.SIGINT
+    sys.stderr.write(_farewell(number))
+    return 128 + number
+
+
+def _farewell(number: int) -> str:
+    word = "terminated" if number == signal.SIGTERM else "interrupted"
+    return "\n".join([f"fedbook: {word}", *_saved(), ""])
+
+
+def _saved() -> list[str]:
+    """Where the work done so far is and how to go on with it, a line of text; none for a command that saves nothing."""
+    if _called_as is None or _called_as[1].command not in FILES:
+        return []
+    line, options = _called_as
+    if options.out is None:
+        return ["fedbook: nothing was saved (there was no --out)"]
+    for path in (options.out / name for name in FILES[options.command][:2]):
+        if path.exists():
+            return [f"fedbook: {path} has what was finished; to go on: {line}{'' if options.resume else ' --resume'}"]
+    return [f"fedbook: nothing was finished yet in {options.out}"]
+
+
+def _flushed() -> bool:
+    """Write out what is buffered; whether that worked. What is left is dropped, or Python would try again at exit."""
+    good = True
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        try:
+            if stream is not None:  # closed by the shell (>&-)
+                stream.flush()
+        except OSError as error:
+            good = False
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            if name == "stdout" and not isinstance(error, BrokenPipeError):
+                print(f"fedbook: stdout: {error.strerror}", file=sys.stderr)
+    return good
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="fedbook", description="Federated learning as a workbook: experiments, chapters, data.")
+    parser = Parser(
+        prog="fedbook", description="Federated learning as a workbook: experiments, chapters, data.", epilog=STATUSES
+    )
     parser.add_argument("--version", action="version", version=f"fedbook {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
 
@@ -91,23 +145,24 @@ def _parser() -> Parser:
     listing.set_defaults(call=_list)
 
     about = "run one method; the last line printed is its result as JSON"
-    running = commands.add_parser("run", help=about, description=about, add_help=False)
+    running = commands.add_parser("run", help=about, description=about, add_help=False, epilog=STATUSES)
     _experiment(running)
     running.add_argument("--method")
     running.add_argument("--seed", type=_whole, default=0)
-    running.add_argument("--out", type=Path, help="folder for the checkpoint, the history and result.json")
-    running.add_argument("--resume", action="store_true", help="continue from the checkpoint in --out")
+    running.add_argument("--out", type=_folder, help="folder for the checkpoint, the history and result.json")
+    running.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out, same settings")
     running.set_defaults(call=_run)
 
     about = "the paper's table: methods side by side over several seeds"
-    comparing = commands.add_parser("compare", help=about, description=about, add_help=False)
+    comparing = commands.add_parser("compare", help=about, description=about, add_help=False, epilog=STATUSES)
     _experiment(comparing)
     comparing.add_argument("--methods", help="comma-separated; default all")
     comparing.add_argument("--seeds", type=_whole, default=3)
     comparing.add_argument("--vary", action="append", default=[], metavar="KEY=V1,V2", help="an axis of the table")
     comparing.add_argument("--tune", action="append", default=[], metavar="KEY=V1,V2", help="chosen on held-out data")
     comparing.add_argument("--tune-set", action="append", default=[], metavar="KEY=VALUE", help="changes while tuning")
-    comparing.add_argument("--out", type=Path, help="folder for compare.json, .csv, .tex and .png")
+    comparing.add_argument("--out", type=_folder, help="folder for compare.json, .csv, .tex and .png")
+    comparing.add_argument("--resume", action="store_true", help="go on from the cells saved in --out, same settings")
     comparing.set_defaults(call=_compare)
 
     booking = commands.add_parser("book", help="run notebooks, write the pages of all: build/book/index.html")
@@ -115,7 +170,7 @@ def _parser() -> Parser:
         "chapters", nargs="*", metavar="CHAPTER", help="numbers or names; default all that are written"
     )
     booking.add_argument("--profile", default="quick")
-    booking.add_argument("--out", type=Path, default=Path("build/book"))
+    booking.add_argument("--out", type=_folder, default=Path("build/book"))
     booking.add_argument(
         "--commit", action="store_true", help="rewrite the notebooks in place, with their own parameters"
     )
@@ -124,7 +179,7 @@ def _parser() -> Parser:
     data = commands.add_parser("data", help="fetch, verify and report a dataset")
     data.add_argument("name", nargs="?")
     data.add_argument("--list", action="store_true", help="the datasets there are")
-    data.add_argument("--root", type=Path)
+    data.add_argument("--root", type=_folder)
     data.add_argument("--verify", action="store_true", help="only report what is there")
     data.add_argument("--from", type=Path, dest="benchmark", metavar="DIR", help="mimic3: the benchmark's CSVs")
     data.set_defaults(call=_data)
@@ -145,6 +200,12 @@ def _whole(text: str) -> int:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"got {text!r}; allowed is a whole number") from None
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("got ''; allowed is the name of a folder")
+    return Path(text)
 
 
 def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
@@ -215,24 +276,42 @@ def _run(options: argparse.Namespace) -> int:
 
     changes = _pairs("--set", options.changes)
     paper = _paper(options.paper)
-    if options.resume and options.out is None:
-        raise BadArguments("--resume: got no --out; allowed is --resume with the --out of the earlier run")
+    _resumable(options)
     try:
         plan = experiment.plan(
             paper, options.method, options.problem, options.profile, changes, (options.seed,), options.device
         )
-        path = None if options.out is None else options.out / "checkpoint.pt"
-        rounds = plan.rounds(path=path, resume=options.resume)  # refuses bad settings before any work
-    except BrokenFile:
-        raise  # a bad file, not a bad argument
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error
-    rounds, seconds = experiment.execute(rounds, options.out, label=f"{paper.name} {plan.method}")
-    line = json.dumps(experiment.result(rounds, plan, seconds))
-    if options.out is not None:
-        (options.out / "result.json").write_text(line + "\n")
+    identity = {"command": "run", "paper": paper.name, "method": plan.method, "problem": plan.problem}
+    identity |= {"seed": options.seed, **plan.settings()}
+    with outputs.claimed(options.out, identity, FILES["run"], options.resume, prolonged="rounds") as saved:
+        path = None if options.out is None else options.out / FILES["run"][0]
+        try:
+            rounds = plan.rounds(path=path, resume=options.resume)  # refuses bad settings before any work
+        except BrokenFile:
+            raise  # a bad file, not a bad argument
+        except (ValueError, TypeError) as error:
+            raise BadArguments(str(error)) from error
+        if options.resume:
+            print(f"fedbook: {max(rounds.t, 0)} of {rounds.total} rounds are in {options.out}", file=sys.stderr)
+        if saved and rounds.t < rounds.total:  # a shorter run's, which the checkpoint holds too
+            for name in FILES["run"][2:]:
+                (options.out / name).unlink(missing_ok=True)
+        rounds, seconds = experiment.execute(rounds, options.out, label=f"{paper.name} {plan.method}")
+        line = json.dumps(experiment.result(rounds, plan, seconds))
+        if options.out is not None:
+            outputs.write(options.out / "result.json", line + "\n")
+    how, why = experiment.ended(rounds, paper.metric)
+    if how != "done":
+        print(f"fedbook: {how} after {len(rounds.history)} of {rounds.total} rounds: {why}", file=sys.stderr)
     print(line)
-    return 0
+    return 0 if how == "done" else 3
+
+
+def _resumable(options: argparse.Namespace) -> None:
+    if options.resume and options.out is None:
+        raise BadArguments("--resume: got no --out; allowed is --resume with the --out of the earlier run")
 
 
 def _compare(options: argparse.Namespace) -> int:
@@ -241,6 +320,7 @@ def _compare(options: argparse.Namespace) -> int:
     from fedbook.lab.draw import save_comparison
 
     paper = _paper(options.paper)
+    _resumable(options)
     try:
         arguments.integer("seeds", options.seeds, 1, 1000)
         methods = [word.strip() for word in options.methods.split(",")] if options.methods else list(paper.methods)
@@ -252,26 +332,46 @@ def _compare(options: argparse.Namespace) -> int:
             for point in experiment.grid(vary | tune):
                 experiment.plan(paper, method, options.problem, options.profile, changes | point, (0,), options.device)
             experiment.plan(paper, method, options.problem, options.profile, changes | shorter, (0,), options.device)
+        settled = experiment.plan(paper, methods[0], options.problem, options.profile, changes, (0,), options.device)
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error
-    try:
-        table = experiment.compare(
-            paper, methods, options.problem, options.profile, changes, options.seeds, vary, tune or None, shorter,
-            options.device,
-        )  # fmt: skip
-    except experiment.BadSettings as error:  # what only the problem or the method can refuse
-        raise BadArguments(str(error)) from error
-    data = results.frame(table)
-    shown = results.table(data, [table["metric"]], digits=4)
+    identity = {"command": "compare", "paper": paper.name, "methods": methods, "problem": settled.problem}
+    identity |= {"device": settled.device, "seeds": options.seeds, "vary": vary, "tune": tune, "tune_set": shorter}
+    identity |= settled.settings()
+    with outputs.claimed(options.out, identity, FILES["compare"], options.resume):
+        if options.resume:
+            cells = (experiment.saved_in(options.out) or {"cells": []})["cells"]
+            print(f"fedbook: {len(cells)} cells are in {options.out}", file=sys.stderr)
+        try:
+            table = experiment.compare(
+                paper, methods, options.problem, options.profile, changes, options.seeds, vary, tune or None, shorter,
+                options.device, options.out,
+            )  # fmt: skip
+        except experiment.BadSettings as error:  # what only the problem or the method can refuse
+            raise BadArguments(str(error)) from error
+        data = results.frame(table)
+        shown = results.table(data, [table["metric"]], digits=4)
+        if options.out is not None:
+            with interrupts.held():
+                experiment.save(table, options.out)
+                outputs.write(options.out / "compare.csv", data.to_csv(index=False))
+                outputs.write(options.out / "compare.tex", shown.to_latex(escape=True))
+                save_comparison(table, options.out / "compare.png")
     print(f"{table['paper']} on {table['problem']}, {table['seeds']} seeds, profile {table['profile']}")
     print(shown.reset_index().to_string(index=False))
-    if options.out is not None:
-        experiment.save(table, options.out)
-        data.to_csv(options.out / "compare.csv", index=False)
-        (options.out / "compare.tex").write_text(shown.to_latex(escape=True), encoding="utf-8")
-        save_comparison(table, options.out / "compare.png")
+    odd = [line for cell in table["cells"] for line in _odd(cell)]
+    print(*odd, sep="\n", end="\n" if odd else "", file=sys.stderr)
     print(json.dumps(experiment.summary(table)))
-    return 0
+    return 3 if odd else 0
+
+
+def _odd(cell: dict) -> Iterator[str]:
+    """A line for each way but "done" in which runs of a cell ended."""
+    name = " ".join([cell["method"], *(f"{key}={value}" for key, value in cell["varied"].items())])
+    ends = [run["ended"] for run in cell["runs"]]
+    for how in dict.fromkeys(ends):
+        if how != "done":
+            yield f"fedbook: {name}: {ends.count(how)} of {len(ends)} runs ended with: {how}"
 
 
 def _book(options: argparse.Namespace) -> int:

@@ -13,13 +13,16 @@ from typing import Any
 
 import torch
 
-from fedbook import arguments, interrupts
+from fedbook import arguments, interrupts, outputs
 from fedbook.data import BrokenFile
 from fedbook.federation.history import finite
 from fedbook.federation.loop import Rounds, run
+from fedbook.federation.tree import leaves
 from fedbook.papers.description import Paper, own_settings
 
 PROFILES = ("quick", "standard", "paper")
+TABLE, CELLS = "compare.json", "cells.json"  # a comparison, and as far as it came
+RUNAWAY = 1e6  # a mean loss beyond this, of either sign, says nothing about the data any more
 
 
 class BadSettings(ValueError):
@@ -132,8 +135,33 @@ def result(rounds: Rounds, plan: Plan, seconds: float, slot: int = 0) -> dict[st
             "delta": None if privacy["epsilon"] is None else privacy["delta"],
             "privacy": privacy,
             "stopped": rounds.stopped,
+            "ended": ended(rounds, plan.paper.metric, slot)[0],
         }
     )
+
+
+def ended(rounds: Rounds, metric: str, slot: int = 0) -> tuple[str, str | None]:
+    """How the run of one seed ended: "done", "nothing" (no round), "stopped" or "diverged"; and why, if not done.
+
+    Diverged: an algorithm said so, its numbers or its ``metric`` are no longer finite, or its loss is beyond RUNAWAY.
+    """
+    if rounds.stopped is not None:
+        return "diverged" if rounds.diverged else "stopped", rounds.stopped
+    if not len(rounds.history):
+        return "nothing", "no round was asked for"
+    for tree in (rounds.server, rounds.clients):
+        for name, leaf in leaves(tree):
+            if isinstance(leaf, torch.Tensor) and not bool(leaf[slot].isfinite().all()):
+                return "diverged", f"{name} is no longer finite (a smaller step size may help)"
+    judged = next((r.metrics for r in reversed(rounds.history) if r.metrics), {})
+    own = {name: values[slot] for name, values in judged.items()}
+    expected = (metric, "loss") if metric == "accuracy" else (metric,)  # where features are judged, some have no loss
+    for name in expected:
+        if name in own and own[name] is None:
+            return "diverged", f"{name} is no longer finite (a smaller step size may help)"
+    if abs(own.get("loss") or 0.0) > RUNAWAY:
+        return "diverged", f"the loss has grown to {own['loss']:.3g} (a smaller step size may help)"
+    return "done", None
 
 
 def _nested(metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,13 +207,15 @@ def compare(
     tune: Mapping[str, Sequence[Any]] | None = None,
     tune_changes: Mapping[str, Any] | None = None,
     device: str = "auto",
+    out: Path | None = None,
 ) -> dict[str, Any]:
     """A table: every method at every value of ``vary``, over ``seeds`` repetitions.
 
     ``tune``: each method at each place of the table gets the same grid; the setting with the best mean metric on
     held-out training images (settings with ``judge="validation"``, where a paper has held-out data), with seeds that
     are not reported, is the one reported; ``tune_changes`` shortens those trials. The result holds all that is
-    needed to repeat a cell.
+    needed to repeat a cell. ``out``, a folder of this comparison alone (see :func:`fedbook.outputs.claimed`): each cell
+    is saved there as it ends, and what an earlier call saved is not run again.
     """
     count = arguments.integer("seeds", seeds, 1, 1000)
     if isinstance(methods, str) or not isinstance(methods, Sequence) or not methods:
@@ -196,9 +226,17 @@ def compare(
     twice = sorted(set(vary) & (set(tune) | set(tune_changes or {})))
     if twice:
         raise arguments.wrong(ValueError, "tune", twice, "settings that the table does not vary")
-    cells = []
+    saved = None if out is None else saved_in(out)
+    if saved is not None and "paper" in saved:  # it came to its end
+        return saved
+    saved = saved or {"commits": [], "cells": []}
+    commits = list(dict.fromkeys([*saved["commits"], commit()]))
+    cells, before = [], iter(saved["cells"])
     for varied in grid(vary):
         for method in methods:
+            if (cell := next(before, None)) is not None:
+                cells.append(cell)
+                continue
             base = dict(changes or {}) | varied
             shorter = base | dict(tune_changes or {})
             tried = _tune(paper, method, problem, profile, shorter, tune, device) if tune else []
@@ -214,19 +252,25 @@ def compare(
                         f"choosing {', '.join(best)} by looking at these clients' data"
                     )
             curve = _curve(rounds, paper.metric, *paper.curves)
-            cells.append(
-                {"method": method, "varied": varied, "tuned": best, "tried": tried, "curve": curve, "runs": results}
-            )
+            cell = {"method": method, "varied": varied, "tuned": best, "tried": tried, "curve": curve, "runs": results}
+            cells.append(finite(cell))
+            if out is not None:
+                outputs.write(Path(out) / CELLS, json.dumps({"commits": commits, "cells": cells}) + "\n")
     used = plan(paper, methods[0], problem, profile, changes, range(count), device)
     return finite(
         {
             "paper": paper.name, "problem": used.problem, "profile": profile, "metric": paper.metric,
             "settings": used.settings(), "seeds": count, "device": used.device,
-            "torch": torch.__version__.split("+")[0], "commit": commit(),
+            "torch": torch.__version__.split("+")[0], "commit": _joined(commits),
             "tuning": {"grid": tune, "changes": dict(tune_changes or {}), "seeds": [1000, 1001]},
             "cells": cells,
         }
     )  # fmt: skip
+
+
+def _joined(commits: Sequence[str | None]) -> str | None:
+    """One commit, or several where an interrupted comparison went on with another version of the code."""
+    return commits[0] if len(commits) == 1 else ", ".join(map(str, commits))
 
 
 def _tune(paper, method, problem, profile, base, tune, device) -> list[dict[str, Any]]:
@@ -314,8 +358,15 @@ def summary(table: Mapping[str, Any]) -> dict[str, Any]:
     return finite({"paper": table["paper"], "problem": table["problem"], "metric": table["metric"], "cells": cells})
 
 
+def saved_in(out: Path) -> dict[str, Any] | None:
+    """What a comparison left in the folder ``out``: its table, else its "cells" so far, else None."""
+    whole = outputs.read(Path(out) / TABLE)
+    return outputs.read(Path(out) / CELLS) if whole is None else whole
+
+
 def save(table: Mapping[str, Any], out: Path) -> None:
-    """Write ``compare.json`` into the folder ``out``."""
+    """Write ``compare.json`` into the folder ``out``; the cells saved on the way are in it."""
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
-    (out / "compare.json").write_text(json.dumps(table, indent=1) + "\n")
+    outputs.write(out / TABLE, json.dumps(table, indent=1) + "\n")
+    (out / CELLS).unlink(missing_ok=True)

@@ -18,7 +18,7 @@ from fedbook import command, experiment, papers
 from fedbook.data.sources import SOURCES
 
 KEYS = ("paper", "method", "problem", "profile", "seed", "device", "rounds", "seconds", "metrics", "bytes_up",
-        "bytes_down", "epsilon", "delta", "privacy", "stopped")  # fmt: skip
+        "bytes_down", "epsilon", "delta", "privacy", "stopped", "ended")  # fmt: skip
 TINY = [
     "--problem",
     "digits",
@@ -108,17 +108,9 @@ def test_a_paper_answers_to_its_chapter_and_to_the_notebook(capsys):
     for number, name in enumerate(("fedavg", "fedsc", "hetero_ssfl", "prirfed", "dp2_fedsam", "cvfl")):
         notebook = "00_start_here" if number == 0 else f"{number:02d}_{name}"
         assert papers.paper(str(number)) is papers.paper(notebook) is papers.paper(name)
-    status, out, _ = call(capsys, "run", "0", *TINY, "--set", "rounds=0")
+    status, out, _ = call(capsys, "run", "0", *TINY, "--set", "rounds=1")
     assert status == 0 and json.loads(out[-1])["paper"] == "fedavg"
     assert call(capsys, "--version") == (0, [f"fedbook {fedbook.__version__}"], "")
-
-
-def test_a_reader_that_goes_away_gets_no_traceback():
-    environment = os.environ | {"PYTHONPATH": str(Path(command.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    line = [sys.executable, "-m", "fedbook", "list", "hetero_ssfl"]
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
-    process.stdout.close()
-    assert process.stderr.read() == b"" and process.wait(60) == 1
 
 
 def test_data_lists_the_datasets(capsys):
@@ -195,6 +187,9 @@ REFUSED = {
     "no data set": (["data"], "name: got none; allowed is"),
     "steps too long": (["run", "fedavg", "--set", "lr=1e300"], r"lr: got 1e\+300; allowed is at most 1e\+38"),
     "much noise": (["run", "fedsc", "--set", "sigma=1e39"], r"sigma: got 1e\+39; allowed is"),
+    "steps too long on a manifold": (["run", "prirfed", "--set", "lr=1e308"], r"lr: got 1e\+308; allowed is at most"),
+    "a large clip": (["run", "prirfed", "--set", "clip_norm=1e300"], r"clip_norm: got 1e\+300; allowed is at most"),
+    "much noise on a manifold": (["run", "prirfed", "--set", "sigma=1e300"], r"sigma: got 1e\+300; allowed is at most"),
     "many clients": (["run", "fedavg", "--set", "clients=9999999999999999999999"], "clients: got 9+; allowed is"),
     "too few images for the problem": (
         ["compare", "hetero_ssfl", "--methods", "local-ssl", "--seeds", "1", "--set", "train_samples=200"],
@@ -263,15 +258,8 @@ def test_resume_gives_the_result_of_the_whole_run(capsys, tmp_path):
     assert status == 0 and a | {"seconds": 0} == b | {"seconds": 0}
     histories = [json.loads((tmp_path / word / "history.json").read_text()) for word in ("whole", "parts")]
     assert [[{**r, "seconds": 0} for r in h] for h in histories][0] == [{**r, "seconds": 0} for r in histories[1]]
-    status, out, err = run(tmp_path / "parts", 6, "--resume", "--set", "lr=0.01")
-    assert status == 2 and out == [] and "fedavg.lr (checkpoint: 0.1, this run: 0.01)" in err
     status, out, err = run(tmp_path / "parts", 3, "--resume")
     assert status == 2 and out == [] and "rounds" in err and "got 3" in err
-
-
-def test_no_round_at_all_is_a_result_too(capsys, tmp_path):
-    status, out, _ = call(capsys, "run", "fedavg", *TINY, "--set", "rounds=0", "--out", tmp_path / "new")
-    assert status == 0 and json.loads(out[-1])["metrics"] == {}
 
 
 def test_an_interrupt_exits_130_with_a_checkpoint_to_resume_from(capsys, tmp_path, ctrl_c):
@@ -289,6 +277,7 @@ def test_an_interrupt_exits_130_with_a_checkpoint_to_resume_from(capsys, tmp_pat
         process.kill()
     assert process.returncode == 130, err
     assert out == b"" and "fedbook: interrupted" in err.decode().splitlines(), err
+    assert "to go on: fedbook run fedavg" in err.decode() and err.decode().endswith(" --resume\n")
     from fedbook.federation import checkpoint
 
     done = checkpoint.load(tmp_path / "checkpoint.pt")["t"]

@@ -10,7 +10,7 @@ import fedbook
 ROOT = Path(fedbook.__file__).parent
 # bottom first; modules in one entry may import each other
 FLOORS = [
-    {"arguments", "settings", "randomness", "intervals", "progress", "interrupts", "wire"},
+    {"arguments", "settings", "randomness", "intervals", "progress", "interrupts", "outputs", "wire"},
     {"partition"},
     {"geometry"},
     {"compression"},

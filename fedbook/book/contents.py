@@ -82,15 +82,8 @@ CHAPTERS: tuple[Chapter, ...] = (
         "Deep Networks from Decentralized Data. AISTATS 2017, arXiv 1602.05629.",
         claim="Averaging the models of clients that train locally learns one shared model without moving their data.",
         parameters=_sizes(
-            quick={
-                "train_samples": 1000,
-                "test_samples": 500,
-                "clients": 10,
-                "rounds": 5,
-                "repetitions": 2,
-                "steps_to_rest": 200,
-            },
-            paper={"train_samples": 0, "test_samples": 0, "clients": 100, "rounds": 200},
+            quick={"train_samples": 1000, "test_samples": 500, "clients": 10, "rounds": 5, "repetitions": 2},
+            paper={"train_samples": 60_000, "test_samples": 10_000, "clients": 90, "rounds": 200},
         ),
     ),
     Chapter(
@@ -100,7 +93,7 @@ CHAPTERS: tuple[Chapter, ...] = (
         citation="C. Dwork, A. Roth. The Algorithmic Foundations of Differential Privacy. Foundations and Trends in "
         "Theoretical Computer Science 9, 2014.",
         claim="Noise scaled to what one person can change bounds what anybody can learn about that person.",
-        parameters=_sizes(quick={}),
+        parameters=_sizes(quick={"draws": 5000, "clients": 200, "rounds": 30, "repetitions": 2}),
     ),
     Chapter(
         number=0,
@@ -109,11 +102,11 @@ CHAPTERS: tuple[Chapter, ...] = (
         citation="T. Chen, S. Kornblith, M. Norouzi, G. Hinton. A Simple Framework for Contrastive Learning of Visual "
         "Representations. ICML 2020, arXiv 2002.05709.",
         claim="Two views of one image train an encoder without labels; only fair bars show what it learned.",
-        parameters=_sizes(quick={}),
+        parameters=_sizes(quick={"steps": 36, "batch": 64, "repetitions": 2, "samples": 400}),
     ),
     FEDSC,
     FEDSC.also("results", quick={}),
-    FEDSC.also("proofs", quick={}),
+    FEDSC.also("proofs", quick={"draws": 1000, "descent_rounds": 20, "repetitions": 4}),
     Chapter(
         number=2,
         slug="hetero_ssfl",

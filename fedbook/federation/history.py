@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from fedbook import outputs
+
 
 @dataclass(frozen=True)
 class Record:
@@ -60,8 +62,8 @@ class History(list):
         return cls(Record(**entry) for entry in state)
 
     def save(self, path: str | Path) -> None:
-        """Write JSON."""
-        Path(path).write_text(json.dumps(self.state(), indent=1))
+        """Write JSON, whole or not at all."""
+        outputs.write(path, json.dumps(self.state(), indent=1))
 
 
 def finite(value: Any) -> Any:

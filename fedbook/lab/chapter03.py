@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from fedbook.geometry import SPD
-from fedbook.lab import chapter00
 from fedbook.lab.chapter03_theory import in_basis
-from fedbook.lab.compare import short, unlike
+from fedbook.lab.compare import finding_problem, short, unlike
 from fedbook.lab.exercises import WrongAnswer, exercise
 from fedbook.privacy.gaussian import gaussian_delta
 from fedbook.randomness import normal, stream
@@ -211,4 +210,4 @@ def check_run_delta(answer: Any) -> str | None:
     ),
 )  # fmt: skip
 def check_experiment(answer: Any) -> str | None:
-    return chapter00.check_experiment(answer)
+    return finding_problem(answer)

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedbook.lab import chapter00
-from fedbook.lab.compare import short, unlike
+from fedbook.lab.compare import finding_problem, short, unlike
 from fedbook.lab.exercises import WrongAnswer, exercise
 from fedbook.privacy.gaussian import rdp_to_epsilon
 from fedbook.privacy.sampled import sampled_epsilon, sampled_gaussian_rdp
@@ -216,4 +215,4 @@ def check_true_privacy(answer: Any) -> str | None:
     ),
 )  # fmt: skip
 def check_experiment(answer: Any) -> str | None:
-    return chapter00.check_experiment(answer)
+    return finding_problem(answer)

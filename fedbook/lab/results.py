@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedbook import arguments
 from fedbook.intervals import paired_difference
-from fedbook.lab.style import REFERENCE, series
+from fedbook.lab.style import series
 
 Table = Mapping[str, Any]
 Cell = Mapping[str, Any]
@@ -188,30 +188,6 @@ def text_table(
 
 
 # --- figures
-
-
-def draw_stored(ax: Axes, table: dict[str, Any], target: float | None = None) -> str:
-    """The metric by round of every cell of a comparison: a thin line a seed, because a mean hides a collapse.
-
-    ``target`` is drawn as a dotted line.
-    """
-    parts = []
-    for i, cell in enumerate(table["cells"]):
-        label = " ".join(f"{v}" for v in cell["varied"].values()) or cell["method"]
-        t, values = curve(cell, table["metric"])
-        look = series(i) | {"marker": "", "linewidth": 1.0}
-        for s, row in enumerate(values):
-            ax.plot(t, row, label=label if s == 0 else None, **look)
-        parts.append(f"{label} " + ", ".join(f"{v:.3f}" for v in values[:, -1].tolist()))
-    if target is not None:
-        ax.axhline(target, color=REFERENCE, linewidth=0.8, linestyle=":")
-    ax.set_ylim(0.0, 1.02)
-    ax.set_xlabel("round")
-    ax.set_ylabel(table["metric"])
-    ax.legend(loc="lower right")
-    batch = table["settings"].get("batch_size")
-    ax.set_title("all local data in one batch" if batch == 0 else f"batches of {batch}")
-    return f"Last {table['metric']} of each seed, {ax.get_title()}: {'; '.join(parts)}."
 
 
 def draw_cost(ax: Axes, table: dict[str, Any]) -> str:

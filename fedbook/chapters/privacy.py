@@ -1,0 +1,260 @@
+"""The lesson on differential privacy: the answers of its exercises."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbook.lab.compare import first_difference, short, unlike
+from fedbook.lab.exercises import WrongAnswer, exercise
+
+
+def _number(answer: Any, expected: float) -> str | None:
+    """What is wrong with a number that should be ``expected``."""
+    difference = unlike(answer, expected, 1e-6)
+    return difference and f"It should be another number: got {short(answer)}."
+
+
+@exercise(
+    "00-p1",
+    solution={"add_remove": 5, "replace_one": 5},
+    hints=("Between which two answers can one client move the sum? The numbers are never negative.",),
+    wrong_answers=(
+        WrongAnswer("twice the bound", {"add_remove": 5, "replace_one": 10}, "replace_one",
+                    "Twice the bound holds for numbers between -5 and 5. Here the furthest replacement is 0 by 5."),
+        WrongAnswer("mean", {"add_remove": 2.5, "replace_one": 5}, "add_remove",
+                    "The neighbour is the worst one: the client who joins holds 5."),
+        WrongAnswer("a number", 5, "dictionary"),
+    ),
+)  # fmt: skip
+def check_sensitivities(answer: Any) -> str | None:
+    if not isinstance(answer, dict) or set(answer) != {"add_remove", "replace_one"}:
+        return f"It should be a dictionary with add_remove and replace_one; it is {short(answer)}."
+    for name in ("add_remove", "replace_one"):
+        problem = _number(answer[name], 5.0)
+        if problem:
+            return f"{name}: {problem}"
+    return None
+
+
+def solution_laplace_epsilon(sensitivity: float, scale: float) -> float:
+    return sensitivity / scale
+
+
+@exercise(
+    "00-p2",
+    solution=solution_laplace_epsilon,
+    hints=("Write the loss as (|y| - |y - sensitivity|) / scale.", "The triangle inequality bounds it."),
+    wrong_answers=(
+        WrongAnswer("upside down", lambda sensitivity, scale: scale / sensitivity, "expected 2",
+                    "More noise must make epsilon smaller."),
+        WrongAnswer("squared", lambda sensitivity, scale: (sensitivity / scale) ** 2 / 2, "expected 0.5",
+                    "That is the mean of a Gaussian loss; the largest Laplace loss is asked for."),
+    ),
+)  # fmt: skip
+def check_laplace(answer: Any) -> str | None:
+    cases = [{"sensitivity": 1.0, "scale": 0.5}, {"sensitivity": 1.0, "scale": 2.0}, {"sensitivity": 3.0, "scale": 2.0}]
+    return first_difference(answer, solution_laplace_epsilon, cases)
+
+
+@exercise(
+    "00-p3",
+    solution=3.0,
+    hints=("Nine releases are one with the shift sqrt(9) mu.",),
+    wrong_answers=(
+        WrongAnswer("nine", 9, "got 9", "The losses' means add, but so do their variances: the shift grows slower."),
+        WrongAnswer("none", 1, "got 1", "Each release tells more: the noise has to grow."),
+    ),
+)
+def check_noise_factor(answer: Any) -> str | None:
+    return _number(answer, 3.0)
+
+
+def solution_classic_epsilon(orders, divergences, delta):
+    return (divergences + math.log(1 / delta) / (orders - 1)).min()
+
+
+@exercise(
+    "00-p4",
+    solution=solution_classic_epsilon,
+    hints=("Compute the right side for all orders at once.", "Then take the minimum."),
+    wrong_answers=(
+        WrongAnswer(
+            "one order", lambda orders, divergences, delta: divergences[0] + math.log(1 / delta) / (orders[0] - 1),
+            "expected", "That is what the first order says. Every order gives a valid figure: take the smallest.",
+        ),
+        WrongAnswer(
+            "forgot delta", lambda orders, divergences, delta: divergences.min(), "expected",
+            "The divergence alone is no epsilon: add what delta costs at the same order, then compare orders.",
+        ),
+    ),
+)  # fmt: skip
+def check_classic(answer: Any) -> str | None:
+    orders = np.array([2.0, 4.0, 8.0, 32.0])
+    cases = [
+        {"orders": orders, "divergences": orders * 0.1, "delta": 1e-5},
+        {"orders": orders, "divergences": orders * 0.01, "delta": 1e-3},
+    ]
+    return first_difference(answer, solution_classic_epsilon, cases)
+
+
+@exercise(
+    "00-p5",
+    solution=1.0,
+    hints=("What does the reader of the list know about whether Dua was there?",),
+    wrong_answers=(
+        WrongAnswer("as if secret", 0.1, "got 0.1", "The list says who was drawn: nothing is secret any more."),
+        WrongAnswer("never", 0, "got 0", "Then nobody would ever take part."),
+    ),
+)
+def check_honest_rate(answer: Any) -> str | None:
+    return _number(answer, 1.0)
+
+
+def solution_clip_model(weight, bias, bound):
+    length = math.sqrt(weight.norm().item() ** 2 + bias.norm().item() ** 2)
+    factor = min(1.0, bound / length)
+    return weight * factor, bias * factor
+
+
+def _each_by_itself(weight: Tensor, bias: Tensor, bound: float) -> tuple[Tensor, Tensor]:
+    return weight * min(1.0, bound / weight.norm().item()), bias * min(1.0, bound / bias.norm().item())
+
+
+def _half_each(weight: Tensor, bias: Tensor, bound: float) -> tuple[Tensor, Tensor]:
+    return _each_by_itself(weight, bias, bound / math.sqrt(2))
+
+
+@exercise(
+    "00-p6",
+    solution=solution_clip_model,
+    hints=("How long is the vector that holds the entries of both tensors?", "One length, one factor for both."),
+    wrong_answers=(
+        WrongAnswer("each by itself", _each_by_itself, "length 1.41421",
+                    "Two tensors of length C make an update of length sqrt(2) C: clip them with one common factor."),
+        WrongAnswer("half each", _half_each, "another update",
+                    "That is safe, but it changes the direction, and shortens updates that were short enough."),
+        WrongAnswer("one tensor", lambda weight, bias, bound: weight, "two tensors"),
+    ),
+)  # fmt: skip
+def check_clip_model(answer: Callable[..., Any]) -> str | None:
+    generator = torch.Generator().manual_seed(0)
+    for size, bound in ((3.0, 1.0), (0.1, 1.0), (1.0, 0.5)):
+        weight, bias = torch.ones(4, 3, dtype=torch.float64), torch.randn(3, generator=generator, dtype=torch.float64)
+        weight, bias = size * weight, size * bias / bias.norm()
+        given = answer(weight.clone(), bias.clone(), bound)
+        if not isinstance(given, tuple) or len(given) != 2 or not all(isinstance(part, Tensor) for part in given):
+            return f"It should return two tensors; it returned {short(given)}."
+        length = math.sqrt(sum(part.square().sum().item() for part in given))
+        if length > bound * (1 + 1e-9):
+            return f"For the bound {bound:g} the whole update still has length {length:.6g}."
+        problem = unlike(list(given), list(solution_clip_model(weight, bias, bound)), 1e-9)
+        if problem:
+            return f"For the bound {bound:g} it is another update than the one shortened along its own direction."
+    return None
+
+
+def solution_private_step(updates, bound, z, rate, number, noise):
+    lengths = updates.flatten(1).norm(dim=1)
+    factors = (bound / lengths).clamp(max=1.0)
+    total = (updates * factors[:, None]).sum(0)
+    return (total + z * bound * noise) / (rate * number)
+
+
+def _clipped_sum(updates: Tensor, bound: float) -> Tensor:
+    return (updates * (bound / updates.norm(dim=1)).clamp(max=1.0)[:, None]).sum(0)
+
+
+@exercise(
+    "00-p7",
+    solution=solution_private_step,
+    hints=("How large must the noise be beside the sensitivity of the sum?", "Is the divisor a constant?"),
+    wrong_answers=(
+        WrongAnswer(
+            "as planted",
+            lambda updates, bound, z, rate, number, noise: (_clipped_sum(updates, bound) + z * noise) / len(updates),
+            "noise", "The multiplier counts in units of the sensitivity: the noise has standard deviation z C.",
+        ),
+        WrongAnswer(
+            "actual cohort",
+            lambda updates, bound, z, rate, number, noise: (_clipped_sum(updates, bound) + z * bound * noise)
+            / len(updates),
+            "divisor", "How many were drawn is data. Divide by the expected number, rate times number.",
+        ),
+    ),
+)  # fmt: skip
+def check_private_step(answer: Callable[..., Any]) -> str | None:
+    generator = torch.Generator().manual_seed(0)
+    updates = torch.randn(3, 4, generator=generator, dtype=torch.float64)
+    noise = torch.randn(4, generator=generator, dtype=torch.float64)
+    setting = {"bound": 0.5, "z": 2.0, "rate": 0.1, "number": 50}
+    expected = solution_private_step(updates, noise=noise, **setting)
+    given, still = answer(updates, noise=noise, **setting), answer(updates, noise=0 * noise, **setting)
+    if not isinstance(given, Tensor) or given.shape != noise.shape:
+        return f"It should return a tensor [4]; it returned {short(given)}."
+    share = ((given - still).norm() / still.norm()).item()
+    right = ((expected - solution_private_step(updates, noise=0 * noise, **setting)).norm()
+             / solution_private_step(updates, noise=0 * noise, **setting).norm()).item()  # fmt: skip
+    if abs(share - right) > 1e-9:
+        return f"The noise is {share:.3f} times as long as the sum; with z = 2 and C = 0.5 it should be {right:.3f}."
+    return None if torch.allclose(given, expected) else "The sum and its noise are right; the divisor is not."
+
+
+def solution_read_off(d_1, d_2):
+    return d_1 - d_2
+
+
+@exercise(
+    "00-p8",
+    solution=solution_read_off,
+    hints=("Which combination of the two contains no noise?",),
+    wrong_answers=(
+        WrongAnswer("mean", lambda d_1, d_2: (d_1 + d_2) / 2, "noise",
+                    "The mean still holds the noise. Subtract: it is the same noise in both."),
+    ),
+)  # fmt: skip
+def check_read_off(answer: Callable[..., Any]) -> str | None:
+    u_1, u_2 = np.array([0.5, -0.2, 0.1]), np.array([0.1, 0.4, 0.0])
+    noise = np.array([3.0, -7.0, 5.0])
+    given = answer(u_1 + noise, u_2 + noise)
+    if unlike(given, answer(u_1, u_2), 1e-9):
+        return f"The result still depends on the noise: it is {short(given)}."
+    if all(unlike(given, sign * (u_1 - u_2), 1e-9) for sign in (1, -1)):
+        return f"There is no noise in it, but it is not what is left of the two updates: {short(given)}."
+    return None
+
+
+def solution_most_true_positives(false_positive_rate, epsilon, delta):
+    first = math.exp(epsilon) * false_positive_rate + delta
+    second = 1 - math.exp(-epsilon) * (1 - false_positive_rate - delta)
+    return min(1.0, first, second)
+
+
+@exercise(
+    "00-p9",
+    solution=solution_most_true_positives,
+    hints=("Solve the second bound for g.", "Three numbers limit g: both bounds, and 1."),
+    wrong_answers=(
+        WrongAnswer(
+            "first bound", lambda false_positive_rate, epsilon, delta: min(1.0, math.exp(epsilon) * false_positive_rate
+                                                                           + delta),
+            "expected 0.816", "That is the first bound alone; for large false positive rates the second is smaller.",
+        ),
+        WrongAnswer(
+            "no limit", lambda false_positive_rate, epsilon, delta: math.exp(epsilon) * false_positive_rate + delta,
+            "expected 0.816", "A rate is at most 1, and the second bound is smaller still.",
+        ),
+    ),
+)  # fmt: skip
+def check_most_true_positives(answer: Any) -> str | None:
+    cases = [
+        {"false_positive_rate": 0.1, "epsilon": 1.0, "delta": 1e-5},
+        {"false_positive_rate": 0.5, "epsilon": 1.0, "delta": 1e-3},
+        {"false_positive_rate": 0.9, "epsilon": 0.5, "delta": 0.2},
+    ]
+    return first_difference(answer, solution_most_true_positives, cases)
