@@ -47,6 +47,14 @@ def repeated(purpose: str, attempt: int) -> str:
     return purpose if attempt == 0 else f"{purpose}, attempt {attempt}"
 
 
+def keyed(purpose: str, key: str) -> str:
+    """The purpose of privacy noise in the run that ``key`` names (``""``: in any): other runs draw other numbers.
+
+    Two releases under one noise at two scales, or of two sums, give the sums away to whoever subtracts them.
+    """
+    return f"{purpose} of {key}" if key else purpose
+
+
 def normal(shape: tuple[int, ...], rng: np.random.Generator, like: Tensor | None = None) -> Tensor:
     """Standard normal numbers of ``shape``, drawn in float64 on the CPU, then cast and moved as ``like``.
 

@@ -128,6 +128,8 @@ class UpperTriangle:
         name, rows = _rows("like", like)
         i, j = torch.triu_indices(*rows.shape[1:])
         size = len(i) * rows.element_size()
+        if not isinstance(buffers, list | tuple) or not all(isinstance(buffer, Encoded) for buffer in buffers):
+            raise arguments.wrong(TypeError, "buffers", buffers, "a list of Encoded")
         if len(buffers) != len(rows) or any(buffer.nbytes != size for buffer in buffers):
             given = [buffer.nbytes for buffer in buffers]
             raise arguments.wrong(ValueError, "buffers, bytes", given, f"{size} for each of the {len(rows)} rows")

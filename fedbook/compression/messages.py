@@ -164,6 +164,12 @@ def column(values: np.ndarray, like: Tensor, dtype: torch.dtype) -> Scale:
     return rounded.to(like.device)[:, None, None]
 
 
+def narrowed(decoded: Tensor, dtype: torch.dtype) -> Tensor:
+    """Decoded values in ``dtype``: what lies beyond its largest number (dithered, near float16's) becomes that one."""
+    most = torch.finfo(dtype).max
+    return decoded.clamp(-most, most).to(dtype) if most < LARGEST else decoded.to(dtype)
+
+
 def exact(values: np.ndarray, dtype: torch.dtype, own_range: bool) -> np.ndarray:
     """Numbers to calculate the scales of messages with: float64 for a range that both sides know.
 
@@ -282,6 +288,6 @@ class Quantiser:
 
         def values(rows: slice | np.ndarray, dtype: torch.dtype) -> Tensor:
             form = torch.empty((), dtype=dtype, device=like.device).expand(len(lows[rows]), B, P)
-            return self._values(codes[rows], head["seed"][rows], lows[rows], spreads[rows], form).to(like.dtype)
+            return narrowed(self._values(codes[rows], head["seed"][rows], lows[rows], spreads[rows], form), like.dtype)
 
         return by_precision(like.dtype, self._steps(spreads), values)

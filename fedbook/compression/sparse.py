@@ -170,7 +170,7 @@ class TopK(Sparse):
             values = bodies[:, size:].clone(memory_format=torch.contiguous_format).view(torch.float32)
             rows = torch.from_numpy(rows).to(like.device)
             decoded[rows] = decoded[rows].masked_scatter_(kept.expand(len(rows), B, P), values)
-        return decoded.to(like.dtype)
+        return _finite(decoded, like.dtype)
 
 
 @dataclass(frozen=True)
@@ -213,11 +213,21 @@ class RandomK(Sparse):
         wire.expect(head, "flags", 0)
         values = wire.read_bodies(buffers, size).contiguous().view(torch.float32).to(like.device)
         kept = self._drawn(head["seed"], like)
-        return torch.zeros(shape, dtype=torch.float32, device=like.device).masked_scatter_(kept, values).to(like.dtype)
+        decoded = torch.zeros(shape, dtype=torch.float32, device=like.device).masked_scatter_(kept, values)
+        return _finite(decoded, like.dtype)
 
     def _drawn(self, seeds: np.ndarray, like: Tensor) -> Tensor:
         # On the CPU, so that both sides have the same sets whatever device they calculate on.
         return largest(messages.uniforms(seeds, tuple(like.shape[1:])), self.k).to(like.device)
+
+
+def _finite(decoded: Tensor, dtype: torch.dtype) -> Tensor:
+    """Decoded values in ``dtype``. Raises: ValueError (not finite there: nobody sends that)."""
+    values = decoded.to(dtype)
+    bad = torch.nonzero(~values.isfinite().flatten(1).all(1)).flatten()
+    if len(bad):
+        raise wire.refused(f"buffer {int(bad[0])}, values", "NaN or infinite ones", f"finite numbers of {dtype}")
+    return values
 
 
 def _index(sets: int, P: int, k: int) -> tuple[int, int]:

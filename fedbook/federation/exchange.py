@@ -18,7 +18,7 @@ from fedbook import arguments
 from fedbook.federation.cohort import Cohort
 from fedbook.federation.population import Rows
 from fedbook.federation.tree import Tree, flatten, leaves, per_row, tree_map, unflatten
-from fedbook.randomness import repeated, stream
+from fedbook.randomness import keyed, repeated, stream
 from fedbook.wire import Encoded, Wire
 
 
@@ -68,6 +68,7 @@ class Local:
     chunk: int | None = None
     noise_seeds: tuple[int | None, ...] | None = None
     attempt: int = 0
+    noise_keys: tuple[str, ...] | None = None
 
     def streams(self, purpose: str) -> list[np.random.Generator]:
         """R generators, one a client, keyed by (its federation's seed, purpose, round, client).
@@ -78,9 +79,18 @@ class Local:
         return [stream(s, purpose, self.t, k) for s, k in zip(self.seeds, self.clients.tolist(), strict=True)]
 
     def noise_streams(self, purpose: str = "noise") -> list[np.random.Generator]:
-        """R generators for privacy noise that is part of the work, keyed like :meth:`streams` by the noise seeds."""
+        """R generators for privacy noise in the work, keyed by (noise seed, run, purpose, round, client)."""
+        keys = self.noise_keys or ("",) * len(self.seeds)
+        return self._of_noise_seeds([keyed(purpose, key) for key in keys])
+
+    def dither_streams(self, purpose: str) -> list[np.random.Generator]:
+        """R generators for dithers that messages carry: keyed like :meth:`streams`, by the noise seeds."""
+        return self._of_noise_seeds([purpose] * len(self.seeds))
+
+    def _of_noise_seeds(self, purposes: list[str]) -> list[np.random.Generator]:
         seeds = self.seeds if self.noise_seeds is None else self.noise_seeds
-        return [stream(s, purpose, self.t, k) for s, k in zip(seeds, self.clients.tolist(), strict=True)]
+        each = zip(seeds, purposes, self.clients.tolist(), strict=True)
+        return [stream(s, purpose, self.t, k) for s, purpose, k in each]
 
 
 @dataclass(frozen=True)

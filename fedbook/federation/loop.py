@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +24,7 @@ from fedbook.federation.population import Federation
 from fedbook.federation.simulator import Simulator
 from fedbook.federation.tree import Tree, tree_map
 from fedbook.privacy.ledger import PrivacyLedger, Release
-from fedbook.randomness import repeated, stream
+from fedbook.randomness import keyed, repeated, stream
 
 
 class BudgetSpent(Exception):
@@ -38,11 +39,11 @@ class Diverged(Exception):
 class Turn:
     """What the server's code has in one round: the clock, its draws and the privacy ledgers.
 
-    ``t`` counts from 0; -1 is the start and the set-up. ``noise_seeds`` entries of None mean the
-    operating system's randomness. ``budget`` (epsilon, delta) is what the run's releases may cost in all. ``sizes``
-    [S, K]: how many samples each client holds; an algorithm that uses them declares them public. ``attempt``: how often
-    noised releases were made that the run then forgot; what is drawn after that is drawn anew. ``kept``: to be called
-    when a release has been entered, before it leaves.
+    ``t`` counts from 0; -1 is the start and the set-up. ``noise_seeds`` entries of None mean the operating system's
+    randomness, ``noise_keys`` name the run whose noise it is. ``budget`` (epsilon, delta) is what the run may cost in
+    all. ``sizes`` [S, K]: how many samples each client holds; an algorithm that uses them declares them public.
+    ``attempt``: how often noised releases were made that the run then forgot; what is drawn after that is drawn anew.
+    ``kept``: to be called when a release has been entered, before it leaves.
     """
 
     t: int
@@ -54,6 +55,8 @@ class Turn:
     sizes: torch.Tensor | None = None
     attempt: int = 0
     kept: Callable[[], None] | None = None
+    noise_keys: tuple[str, ...] = ()
+    _noised: set[str] = field(default_factory=set)
 
     def cohort(self, sampler: Sampler, purpose: str = "cohort") -> Cohort:
         """Draw this round's cohort for each seed; the same purpose gives the same cohort again."""
@@ -66,7 +69,19 @@ class Turn:
         return [stream(s, repeated(purpose, self.attempt), self.t) for s in self.seeds]
 
     def noise_streams(self, purpose: str = "noise") -> list[np.random.Generator]:
-        """S generators for privacy noise, keyed like :meth:`streams` but by the noise seeds."""
+        """S generators for privacy noise, keyed by (noise seed, run, purpose, round).
+
+        Raises: ValueError for a purpose that has had its noise in this round: two sums under one noise give away their
+        difference.
+        """
+        if purpose in self._noised:
+            raise arguments.wrong(ValueError, "purpose", purpose, "another one for each noise of a round")
+        self._noised.add(purpose)
+        seeds, keys = self.noise_seeds or self.seeds, self.noise_keys or ("",) * len(self.seeds)
+        return [stream(s, keyed(purpose, key), self.t) for s, key in zip(seeds, keys, strict=True)]
+
+    def dither_streams(self, purpose: str) -> list[np.random.Generator]:
+        """S generators for dithers that messages carry: keyed like :meth:`streams`, by the noise seeds."""
         return [stream(s, purpose, self.t) for s in self.noise_seeds or self.seeds]
 
     def release(self, release: Release, cohort: Cohort | None = None) -> None:
@@ -140,12 +155,14 @@ class Rounds:
     ``seeds``: S federations side by side. ``evaluate(server, clients)`` gives metrics [S] every ``every``
     rounds and after the last (the simulator's privilege: it is in no ledger). With ``path`` a checkpoint
     is written after every ``save_every`` rounds; ``resume=True`` continues from it, if it is there.
-    ``noise_seeds="system"`` draws privacy noise from the operating system. Beside the checkpoint then lies
-    PATH.releases, the ledger, written before a release leaves: a killed run that makes it again counts both. ``how``
-    and ``chunk`` (see fedbook.federation.local) default to the committed choice for the device and the model.
-    ``delta``: at which privacy is reported and budgeted. ``budget``: the epsilon at ``delta`` that the run may
-    cost; it ends before the round that would cost more, with the model it has and ``stopped`` saying why. So it does
-    where an algorithm finds that it has :class:`Diverged` (``diverged``).
+    ``noise_seeds="system"`` draws privacy noise from the operating system; seeded noise is keyed by all that tells one
+    run from another but the samples' values. ``noise_key="seed"`` keys it by the seed alone, so that two methods can be
+    compared under one noise, on public data only: both together release the noise-free sum. With "system" there lies
+    beside the checkpoint PATH.releases, the ledger, written before a release leaves: a killed run that makes it again
+    counts both. ``how`` and ``chunk`` (see fedbook.federation.local) default to the committed choice for the device and
+    the model. ``delta``: at which privacy is reported and budgeted. ``budget``: the epsilon at ``delta`` that the run
+    may cost; it ends before the round that would cost more, with the model it has and ``stopped`` saying why. So it
+    does where an algorithm finds that it has :class:`Diverged` (``diverged``).
     ``observe(exchange, uploads)`` is called after each exchange (recording, teaching).
     Raises: TypeError, ValueError, checkpoint.CheckpointError.
     """
@@ -163,6 +180,7 @@ class Rounds:
         save_every: int = 1,
         resume: bool = False,
         noise_seeds: str | Sequence[int] = "same",
+        noise_key: str = "run",
         how: str | None = None,
         chunk: int | None = None,
         delta: float | None = None,
@@ -194,13 +212,15 @@ class Rounds:
         self.attempt = 0  # how often releases were made that stay counted though their round was lost
         self.identity = secrets.token_hex(8)  # of a run under the system's noise, which no other run repeats
         self.noise_seeds = _noise_seeds(noise_seeds, self.seeds)
+        self.noise_key = arguments.one_of("noise_key", noise_key, ("run", "seed"))
+        self.noise_keys = self._noise_keys() if noise_key == "run" else ("",) * len(self.seeds)
         self.privacy = [PrivacyLedger(noise_seeded=s is not None) for s in self.noise_seeds]
         turn = self._turn(-1)
         self.server, clients = algorithm.start(federation, turn)
         if how is None:
             how, committed = _committed_choice(algorithm, federation)
             chunk = committed if chunk is None else chunk
-        self.simulator = Simulator(federation, self.seeds, clients, self.noise_seeds, how, chunk)
+        self.simulator = Simulator(federation, self.seeds, clients, self.noise_seeds, how, chunk, self.noise_keys)
         if resume and self.path is not None:
             self._resume(self.path)
 
@@ -219,7 +239,25 @@ class Rounds:
         own = {f"{self.algorithm.name}.{key}": value for key, value in self.algorithm.configuration().items()}
         noise = ["system" if s is None else s for s in self.noise_seeds]
         data = self.federation.fingerprint()
-        return own | {"algorithm": self.algorithm.name, "seeds": list(self.seeds), "noise_seeds": noise, "data": data}
+        seeds = {"seeds": list(self.seeds), "noise_seeds": noise, "noise_key": self.noise_key}
+        return own | {"algorithm": self.algorithm.name, "data": data} | seeds
+
+    def _noise_keys(self) -> tuple[str, ...]:
+        """For each seed a short hash of the algorithm, its settings and the split: see :func:`randomness.keyed`.
+
+        Settings at their defaults are left out, so that a new one changes no noise; of numbers six digits count, since
+        a calibrated multiplier may differ by rounding elsewhere.
+        """
+        config = getattr(self.algorithm, "config", None)
+        usual = {f.name: f.default for f in fields(config)} if is_dataclass(config) else {}
+        settings = {
+            name: value for name, value in self.algorithm.configuration().items() if usual.get(name, ...) != value
+        }
+        run = f"{self.algorithm.name} {_six_digits(settings)}".encode()
+        return tuple(
+            hashlib.blake2b(run + f"{seed} ".encode() + self.federation.split_bytes(slot), digest_size=8).hexdigest()
+            for slot, seed in enumerate(self.seeds)  # federations may share a noise seed
+        )
 
     def __iter__(self) -> Iterator[Record]:
         self._set_up()
@@ -339,8 +377,14 @@ class Rounds:
 
     def _resume(self, path: Path) -> None:
         saved = self._load(path) if path.exists() else None
-        if not self._forgetful or not _releases(path).exists():
+        if not self._forgetful:
             return
+        if not _releases(path).exists():
+            if saved is None:
+                return
+            raise checkpoint.CheckpointError(
+                f"checkpoint: {_releases(path)} is missing, which counts what was released"
+            )
         made = checkpoint.load(_releases(path))
         checkpoint.same_configuration(made["configuration"], self.configuration(), _releases(path))
         if saved is not None and saved["identity"] != made["identity"]:
@@ -372,7 +416,8 @@ class Rounds:
         budget = None if self.budget is None else (self.budget, self.delta)
         kept = partial(self._keep_releases, self.path) if self._forgetful and self.path is not None else None
         clients, sizes = self.federation.num_clients, self.federation.sizes.expand(len(self.seeds), -1)
-        return Turn(t, self.seeds, clients, self.noise_seeds, self.privacy, budget, sizes, self.attempt, kept)
+        return Turn(t, self.seeds, clients, self.noise_seeds, self.privacy, budget, sizes, self.attempt, kept,
+                    self.noise_keys)  # fmt: skip
 
     def _deliver(self, exchange: Exchange) -> Any:
         uploads = self.simulator.deliver(exchange)
@@ -456,6 +501,14 @@ def _noise_seeds(noise_seeds: str | Sequence[int], seeds: tuple[int, ...]) -> tu
     if isinstance(noise_seeds, str) or not isinstance(noise_seeds, Sequence) or len(noise_seeds) != len(seeds):
         raise arguments.wrong(ValueError, "noise_seeds", noise_seeds, '"same", "system" or one for each seed')
     return tuple(arguments.integer("noise_seeds", s, 0, 2**63 - 1) for s in noise_seeds)
+
+
+def _six_digits(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return str({name: _six_digits(value[name]) for name in sorted(value)})
+    if isinstance(value, list | tuple):
+        return str([_six_digits(one) for one in value])
+    return f"{value:.6g}" if isinstance(value, float) else repr(value)
 
 
 def _committed_choice(algorithm: Algorithm, federation: Federation) -> tuple[str, int | None]:

@@ -153,6 +153,27 @@ class Federation:
             self._fingerprint = self._hash()
         return self._fingerprint
 
+    def require_each_sample_once(self) -> None:
+        """For guarantees to a record: held twice, it would move what is released twice as far. Raises: ValueError."""
+        for group in self.groups.values():
+            real = torch.arange(group.table.shape[2]) < group.sizes[..., None]  # [P, K, n_max]
+            for table, held in zip(group.table, real, strict=True):
+                if len(table[held].unique()) < int(held.sum()):
+                    raise ValueError(
+                        "partition: got a sample that is held twice; allowed with records' privacy is once"
+                    )
+
+    def split_bytes(self, slot: int) -> bytes:
+        """Who holds which samples in federation ``slot``, and what a sample looks like: all but the samples' values."""
+        parts, slot = [], min(slot, self.splits - 1)
+        for group in self.groups.values():
+            sizes = group.sizes[slot]
+            real = torch.arange(group.table.shape[2]) < sizes[:, None]  # padding depends on the other federations
+            forms = {name: (tuple(x.shape[1:]), str(x.dtype)) for name, x in group.samples.items()}
+            parts.append(f"{group.name} {forms}".encode())
+            parts += [x.contiguous().numpy().tobytes() for x in (group.ids, sizes, group.table[slot][real])]
+        return b"".join(parts)
+
     def _hash(self) -> str:
         digest = hashlib.blake2b(digest_size=8)
         for group in self.groups.values():

@@ -15,7 +15,7 @@ from fedbook.federation.exchange import Chain, Exchange, Local, Part, Reply, Tot
 from fedbook.federation.ledger import ByteLedger, row_bytes
 from fedbook.federation.population import Federation, Group
 from fedbook.federation.tree import Tree, flatten, leaves, tree_map, unflatten
-from fedbook.randomness import stream
+from fedbook.randomness import keyed, stream
 from fedbook.wire import Encoded, Wire
 
 
@@ -34,9 +34,11 @@ class Simulator:
         noise_seeds: Sequence[int | None] | None = None,
         how: str = "vmap",
         chunk: int | None = None,
+        noise_keys: Sequence[str] | None = None,
     ):
         self.federation, self.seeds = federation, tuple(seeds)
         self.noise_seeds = tuple(self.seeds if noise_seeds is None else noise_seeds)
+        self.noise_keys = tuple("" for _ in self.seeds) if noise_keys is None else tuple(noise_keys)
         self.clients: dict[str, Tree] = dict(clients or {})
         self.bytes = ByteLedger(len(self.seeds))
         self.how, self.chunk, self.t, self.attempt = how, chunk, -1, 0
@@ -123,6 +125,7 @@ class Simulator:
         inbox = {name: tree_map(lambda x: _received(x)[slot], tree) for name, tree in exchange.down.items()}
         inbox |= {name: tree_map(lambda x: x[slot, place], tree) for name, tree in exchange.each.items()}
         own = self.clients.get(group.name, {})
+        again = f"#{len(self._sent)}" if len(self._sent) > 1 else ""  # each exchange of a round has noise of its own
         local = Local(
             group=group.name,
             inbox=inbox,
@@ -135,6 +138,7 @@ class Simulator:
             chunk=self.chunk,
             noise_seeds=tuple(self.noise_seeds[s] for s in slot.tolist()),
             attempt=self.attempt,
+            noise_keys=tuple(self.noise_keys[s] + again for s in slot.tolist()),
         )
         reply = _checked(exchange.work(local), len(slot), exchange.name)
         if reply.state is not None:
@@ -179,19 +183,19 @@ class Simulator:
     def _pass(
         self, chain: Chain, rows: dict[str, Tensor], purpose: str, slot: Tensor, clients: list[int]
     ) -> tuple[dict[str, Tensor], list[Encoded] | None]:
-        def streams(step: str):
+        def streams(step: str, keys: Sequence[str]):
             pairs = zip(slot.tolist(), clients, strict=True)
-            return [stream(self.noise_seeds[s], f"{purpose}/{step}", self.t, k) for s, k in pairs]
+            return [stream(self.noise_seeds[s], keyed(f"{purpose}/{step}", keys[s]), self.t, k) for s, k in pairs]
 
         form = {name: x.shape for name, x in rows.items()}
         for number, transform in enumerate(chain.transforms):
-            rows, trace = transform(rows, streams(str(number)))
+            rows, trace = transform(rows, streams(str(number), self.noise_keys))
             _same_form(f"transform {number} of {purpose!r}", rows, form)
             for name, values in trace.items():
                 self.trace.setdefault(name, []).append((slot, values))
         if chain.codec is None:
             return rows, None
-        buffers = chain.codec.encode(rows, streams("codec"))
+        buffers = chain.codec.encode(rows, streams("codec", [""] * len(self.seeds)))  # dithers, not privacy noise
         if len(buffers) != len(clients):
             raise ValueError(
                 f"codec of {purpose!r}: got {len(buffers)} buffers; allowed is one for each of {len(clients)} rows"

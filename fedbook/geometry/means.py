@@ -21,18 +21,22 @@ def tangent_mean(manifold: Manifold, x: Tensor, points: Tensor, weights: Tensor)
 
 
 def frechet_mean(
-    manifold: Manifold, x: Tensor, points: Tensor, weights: Tensor, tolerance: float = 1e-12, iterations: int = 1000
-) -> tuple[Tensor, Tensor]:
+    manifold: Manifold, x: Tensor, points: Tensor, weights: Tensor, tolerance: float | None = None,
+    iterations: int = 1000,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The point of least weighted mean squared distance, by tangent means from ``x``, and the gradient norm there.
 
     In curvature of at least 0 the unit step always descends. In negative curvature it can overshoot: there a step that
-    does not shorten the gradient is taken back and halved. It ends when every norm is at most ``tolerance``, when no
-    shorter step helps, or after ``iterations``: the norm tells. Shapes as in :func:`tangent_mean`; norm ``[...]``.
+    does not shorten the gradient is taken back and halved. It ends when every norm is at most ``tolerance`` (by default
+    1e-12, in float32 8 roundings), when no shorter step helps, or after ``iterations``: the norm tells.
+    Shapes as in :func:`tangent_mean`; norm ``[...]``.
     Raises: TypeError, ValueError. Source: PriRFed, (3.1).
     """
-    tolerance = arguments.real("tolerance", tolerance, 0.0)
+    tolerance = None if tolerance is None else arguments.real("tolerance", tolerance, 0.0)
     iterations = arguments.integer("iterations", iterations, 0)
     _check(manifold, points, weights, x)
+    if tolerance is None:
+        tolerance = max(1e-12, 8 * torch.finfo(points.dtype).eps)
     tail = (1,) * manifold.point_ndim
     u = _direction(manifold, x, points, weights)
     size = manifold.norm(x, u)

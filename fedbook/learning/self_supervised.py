@@ -223,6 +223,15 @@ class NobodyTrains:
         yield
 
 
+def refuse_batch_norm(encoder: Encoder, name: str) -> None:
+    """For methods whose loss is of single samples: their steps would train running statistics as if they were weights.
+
+    Raises: ValueError.
+    """
+    if encoder.normalised:
+        raise arguments.wrong(ValueError, "projector", "batch_norm", f"mlp, linear or none with the method {name}")
+
+
 def _still_finite(theta: Tree) -> None:
     """Raises: Diverged."""
     if not all(bool(x.isfinite().all()) for _, x in leaves(theta)):

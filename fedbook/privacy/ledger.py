@@ -24,7 +24,10 @@ from fedbook.privacy.cohorts import SecretCohorts, largest, no_amplification, ow
 from fedbook.privacy.release import TRUST, Release, words
 
 SMALL_DELTA = 1e-5  # a second figure is given here: at 1/N, publishing one client's data at random would pass
-SEEDED = "drawn from a seed: not private from whoever knows the seed"
+SEEDED = (
+    "drawn from a seed: not private from whoever knows or guesses the seed, nor where the run is published once more "
+    "after values in its data changed: it draws the same noise again, and the difference of the two has none"
+)
 UNSEEDED = "drawn from the operating system: nobody can repeat it"
 PLAIN = ()  # the form of releases without amplification
 
@@ -299,6 +302,12 @@ class PrivacyLedger:
         if self._kinds:
             conditions.append("settings were not chosen by looking at these data")
             conditions.append("the rounding of floating-point noise tells nothing")
+        if self._kinds or self._stays:
+            conditions.append(
+                "nothing else is published: metrics, losses and whatever else a run records about its clients (cohort, "
+                "bytes_up: who and how many took part) have no noise and are not counted; other runs on the same data, "
+                "for instance of other seeds, cost as much again"
+            )
         if any(tally.clients for tally in self._kinds.values()):
             conditions.append("who took part was drawn without looking at the data; it may be known")
         counted = [] if self._seen_who() else [kind for kind, tally in self._kinds.items() if _counted(kind, tally)]

@@ -281,6 +281,14 @@ def test_an_own_range_has_the_limit_of_a_fixed_one(kind, options):
             compressor.encode(large, rngs(1))
 
 
+@pytest.mark.parametrize(("kind", "most"), [(UniformScalar, 16), (Hexagonal, 8)])
+def test_what_float16_holds_never_decodes_to_infinity(kind, most):
+    x = (65504 * torch.linspace(-1, 1, 2000)).half().view(2, 10, 100)
+    for bits in range(1, most + 1):
+        decoded = round_trip(kind(bits, None, None), x)
+        assert decoded.dtype == x.dtype and bool(decoded.isfinite().all())
+
+
 def test_the_own_range_is_rounded_outward():
     x = torch.tensor([0.1, 0.3, 0.7], dtype=F64).view(1, 1, 3)
     header = UniformScalar(8, None, None).encode(x, rngs(1))[0].buffer[20:28].view(torch.float32).double()

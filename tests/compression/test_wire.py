@@ -1,5 +1,6 @@
 """The wire format: codes without gaps, headers byte by byte, and whatever a damaged or wrong message may hold."""
 
+import math
 import struct
 import zlib
 
@@ -8,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbook.compression import HEADER_BYTES, Hexagonal, RandomK, TopK, UniformScalar
+from fedbook.compression import HEADER_BYTES, Hexagonal, RandomK, TopK, UniformScalar, wire
 from fedbook.compression.secure_sum import MaskedIntegers
 from fedbook.compression.wire import pack, unpack
 from fedbook.randomness import normal, stream
@@ -129,6 +130,19 @@ def test_index_sets_that_are_none_are_refused():
     message = TopK(7).encode(x, rngs(1))[0].buffer  # a bitmap
     with pytest.raises(ValueError, match="no set of k components"):
         TopK(7).decode(sealed(message, 32, 255), x)
+
+
+@pytest.mark.parametrize("found", [TopK(2), RandomK(2)], ids=str)
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e6])
+def test_values_that_nobody_encodes_are_refused_although_the_checksum_is_right(found, value):
+    x = torch.ones(2, 3, 4)
+    sent = found.encode(x, rngs(2))
+    body = sent[1].buffer[HEADER_BYTES:].clone()
+    body[-4:] = torch.tensor([value], dtype=torch.float32).view(torch.uint8)
+    head = sent[1].buffer[:HEADER_BYTES].numpy().view(wire.HEADER).copy()
+    sent[1] = wire.seal(head, body[None])[0]
+    with pytest.raises(ValueError, match="^buffer 1, values"):
+        found.decode(sent, x.half())
 
 
 def test_ranges_and_codes_that_are_none_are_refused():

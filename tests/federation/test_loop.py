@@ -10,6 +10,7 @@ import torch
 from fedbook.federation import (
     CheckpointError,
     Cohort,
+    Everyone,
     Exchange,
     Federation,
     FixedSize,
@@ -196,6 +197,37 @@ def test_what_a_killed_run_released_under_the_systems_noise_is_counted(breaks, t
     assert longer.attempt == rounds.attempt == 1 and sum(longer.privacy[0].state()["kinds"][0]["counts"]) == 2 * len(
         drawn
     )
+
+
+def test_a_checkpoint_under_the_systems_noise_needs_the_count_of_its_releases(tmp_path):
+    """Without it what a killed run released since would be forgotten."""
+    options = {"path": tmp_path / "run.pt", "noise_seeds": "system"}
+    run(Rounds(Drawing(), federation(), 3, **options))
+    (tmp_path / "run.pt.releases").unlink()
+    with pytest.raises(CheckpointError, match="run.pt.releases is missing"):
+        Rounds(Drawing(), federation(), 4, resume=True, **options)
+
+
+def test_no_two_releases_of_a_run_have_one_noise():
+    """Of one round, of two exchanges of it, of federations side by side, of runs of other seeds."""
+    drawn = []
+
+    class Noisy(Toy):
+        def round(self, server, turn):
+            for name in ("first", "second"):
+                yield Exchange(turn.cohort(Everyone()), down={"sum": server["sum"]}, work=self.noisy, name=name)
+            drawn.extend(float(rng.random()) for rng in turn.noise_streams())
+            with pytest.raises(ValueError, match="^purpose: got 'noise'"):
+                turn.noise_streams()
+            return server
+
+        def noisy(self, local):
+            drawn.extend(float(rng.random()) for rng in local.noise_streams())
+            return super().work(local)
+
+    run(Rounds(Noisy(), federation(), 2, seeds=(0, 1), noise_seeds=(7, 7)))
+    run(Rounds(Noisy(), federation(), 2, seeds=(2,), noise_seeds=(7,)))
+    assert len(drawn) == 3 * 3 * (2 * K + 1) == len(set(drawn))  # set-up and two rounds, three federations
 
 
 def test_the_releases_of_another_run_are_no_part_of_a_checkpoint(tmp_path):

@@ -4,6 +4,8 @@ A set-up; two exchanges with different cohorts; ragged and encoded uploads of tw
 client; personal state; a clipped sum of a Poisson cohort, also of nobody; noise and releases.
 """
 
+from dataclasses import asdict, dataclass
+
 import pytest
 import torch
 
@@ -118,7 +120,9 @@ def test_replayed_uploads_reproduce_the_server():
     server, _ = algorithm.start(federation(), turn)
     server = drive(algorithm.setup(server, turn), lambda exchange: tape.pop(0))
     for t in range(6):
-        server = drive(algorithm.round(server, Turn(t, seeds, K)), lambda exchange: tape.pop(0))
+        server = drive(
+            algorithm.round(server, Turn(t, seeds, K, noise_keys=rounds.noise_keys)), lambda exchange: tape.pop(0)
+        )
         assert all(torch.equal(x, expected[t][name]) for name, x in server.items())
     assert not tape
 
@@ -169,8 +173,44 @@ def test_the_server_sees_what_is_declared_and_bytes_are_what_crossed():
     empty = [(t, total[1]["change"], total[0].cohort.sizes) for t, total in enumerate(seen[2::2])]
     t, slot = next((t, sizes.tolist().index(0)) for t, _, sizes in empty if 0 in sizes)
     before = states_before[t - 1][slot] if t else torch.ones(D).double()
-    noise = normal((D,), stream((0, 5)[slot], "noise", t))
+    noise = normal((D,), stream((0, 5)[slot], f"noise of {rounds.noise_keys[slot]}", t))
     assert torch.allclose(states_before[t][slot], before + noise / (RATE * K), atol=1e-12)  # nobody: noise alone
+
+
+def test_only_one_and_the_same_run_draws_its_noise_twice():
+    """Two releases under one noise give away their difference: a setting, a split, a method make another noise."""
+
+    @dataclass(frozen=True)
+    class Choice:
+        size: float = 1.0
+        new: int = 0
+
+    class Other(Everything):
+        def __init__(self, **changes):
+            self.config = Choice(**changes)
+
+        def configuration(self):
+            return asdict(self.config)
+
+    class Renamed(Other):
+        name = "renamed"
+
+    def key(algorithm, there=None, seeds=(3,), total=6):
+        return Rounds(algorithm, there or federation(), total, seeds=seeds).noise_keys
+
+    one = key(Other())
+    lists = [[2 * k, 2 * k + 1] for k in range(K)]
+    samples = federation().groups["wide"].samples
+    longer = [lists[0] + [2 * K - 1], *lists[1:]]  # whose rows beside it are padded
+    less, more = (Partition.from_lists(split) for split in (lists, longer))
+    groups = ["wide", "narrow", "wide", "narrow", "wide"]
+    assert one == key(Other(), total=9) == key(Other(new=0)) and key(Other(), seeds=(3, 8))[0] == one[0]
+    assert key(Other(), Federation(samples, [less, more], groups), seeds=(3, 8))[0] == one[0]
+    others = [Other(size=2.0), Other(new=1), Renamed()]
+    different = [key(algorithm) for algorithm in others] + [key(Other(), Federation(samples, more, groups))]
+    assert len({one, *different}) == 5
+    noise = [finished(seeds=(3,), noise_key=word).server["x"] for word in ("run", "seed")]
+    assert not torch.equal(*noise)
 
 
 def test_an_algorithm_that_cannot_hold_seeds_side_by_side_is_repeated():

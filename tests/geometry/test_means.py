@@ -125,6 +125,23 @@ def test_on_the_sphere_the_gradient_may_grow_on_the_way(seed):
     assert float(size) <= 1e-12 and m.squared_dist(mean, points).sum() < m.squared_dist(points[0], points).sum()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_on_the_sphere_it_ends_where_rounding_does(dtype):
+    m, turns = Sphere(), []
+
+    class Counted(Sphere):
+        def exp(self, x, v):
+            turns.append(1)
+            return super().exp(x, v)
+
+    centre = m.random_point(20, stream(0, "centre"))
+    near = m.exp(centre.expand(30, 20), 0.5 * m.project(centre, normal((30, 20), stream(0, "near")) / 4.5))
+    points, weights = near.to(dtype), torch.ones(30, dtype=dtype)
+    mean, _ = frechet_mean(Counted(), points[0], points, weights)
+    exact, _ = frechet_mean(m, near[0], near, weights.double())
+    assert len(turns) < 50 and float((mean.double() - exact).norm()) < 16 * torch.finfo(dtype).eps + 1e-11
+
+
 def test_it_stops_where_told_and_says_how_far_it_came():
     m = SPD()
     points = m.random_point(3, stream(0, "points"), (4,))

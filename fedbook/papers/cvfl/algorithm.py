@@ -23,6 +23,7 @@ from torch.func import grad, grad_and_value, vmap
 
 from fedbook import arguments
 from fedbook.compression import COMPRESSORS, Codec, compressor, keep_columns
+from fedbook.compression.messages import LARGEST
 from fedbook.compression.secure_sum import SecureSum
 from fedbook.federation.checkpoint import identity
 from fedbook.federation.cohort import Cohort, Everyone
@@ -409,7 +410,7 @@ class CVFL:
             allowed = "seeds with the method private-labels: a party must know the dither of its own message"
             raise arguments.wrong(ValueError, "noise_seeds", "system", allowed)
         codec = chain["h"].codec
-        return codec.decode(codec.encode({"": h}, local.noise_streams("embeddings/h/codec")), {"": h})[""]
+        return codec.decode(codec.encode({"": h}, local.dither_streams("embeddings/h/codec")), {"": h})[""]
 
     # --- what the server does
 
@@ -434,7 +435,7 @@ class CVFL:
         if scheme is None:
             return p
         codec = Codec(scheme)
-        buffers = codec.encode({"": rows}, turn.noise_streams(f"server {name}"))
+        buffers = codec.encode({"": rows}, turn.dither_streams(f"server {name}"))
         return Wire(codec.decode(buffers, {"": rows})[""].view(p.shape), tuple((buffer,) for buffer in buffers))
 
     def _labels(self, turn: Turn) -> Tensor:
@@ -460,8 +461,8 @@ def _moved(theta: Tree, gradient: Tree, lr: float) -> Tree:
 
 
 def _still_finite(what: str, *tensors: Tensor) -> None:
-    """Raises: Diverged. Messages carry float32, so what it cannot hold counts as infinite."""
-    if not all(bool(x.detach().float().isfinite().all()) for x in tensors):
+    """Raises: Diverged. What no message can carry counts as infinite."""
+    if not all(bool((x.detach().abs() <= LARGEST).all()) for x in tensors):
         raise Diverged(f"{what} is no longer finite (a smaller step size lr may help)")
 
 

@@ -25,7 +25,7 @@ from fedbook.federation.loop import Diverged, Turn
 from fedbook.federation.population import Federation, Rows
 from fedbook.federation.tree import Tree, tree_map
 from fedbook.learning.encoders import Encoder
-from fedbook.learning.self_supervised import NobodyTrains, SelfSupervised, Training
+from fedbook.learning.self_supervised import NobodyTrains, SelfSupervised, Training, refuse_batch_norm
 from fedbook.learning.views import Views
 from fedbook.papers.fedsc.matrix_privacy import matrix_sensitivity, matrix_sigma
 from fedbook.papers.fedsc.spectral import norm_clip, spectral_loss
@@ -126,6 +126,7 @@ class FedSC(SelfSupervised):
         silent: bool = False,
     ):  # fmt: skip
         super().__init__(config, encoder, views, name)
+        refuse_batch_norm(encoder, name)
         self.shares, self.silent = shares, silent
 
     # --- the server
@@ -135,6 +136,8 @@ class FedSC(SelfSupervised):
         server, clients = super().start(federation, turn)
         if not self.shares:
             return server, clients
+        if self.noisy:
+            federation.require_each_sample_once()
         sizes = federation.sizes.expand(len(turn.seeds), -1)
         sigma = torch.tensor([self.config.noise_for(n) for n in sizes.amin(1).tolist()], dtype=torch.float64)
         seeds, k, h = *sizes.shape, self.encoder.width
@@ -243,7 +246,7 @@ class FedSC(SelfSupervised):
                 square = z.square().sum(-1, keepdim=True)
                 clipped[here] += ((square > c.mu) * w).sum((1, 2, 3))
                 # line 5; padded rows count nothing, nor, in a private upload, rows of no direction: an end would tell
-                counts = (w > 0) & square.isfinite() if self.noisy else w > 0
+                counts = (w > 0) & z.isfinite().all(-1, keepdim=True) if self.noisy else w > 0
                 z = torch.where(counts, norm_clip(z, c.mu), 0.0).flatten(1, 2)
                 total[here] += z.mT @ z  # line 6
         shown = sizes.to(total) * c.matrix_views

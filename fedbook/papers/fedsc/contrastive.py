@@ -1,7 +1,8 @@
 """FedX and FedCA: contrast of samples with samples, with something global in it. Baselines of chapter 1.
 
 FedX distils the round's global model into the local one by contrast and by relations, and sends nothing but models.
-FedCA sends a dictionary of representations, so that clients are contrasted with each other's samples.
+FedCA sends a dictionary of representations, so that clients are contrasted with each other's samples, and may draw
+every encoder to one that was trained on public images.
 
 Source: Han et al., "FedX: Unsupervised federated learning with cross knowledge distillation" (2022); Zhang et al.,
 "Federated unsupervised representation learning" (FedCA, 2020).
@@ -18,21 +19,27 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from fedbook.federation.cohort import Cohort
+from fedbook import arguments
+from fedbook.federation.cohort import Cohort, Everyone
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
-from fedbook.federation.local import Batches, epochs
+from fedbook.federation.local import Batches, choose, epochs, local_steps, sgd
 from fedbook.federation.loop import Turn
 from fedbook.federation.population import Federation, Rows
-from fedbook.federation.tree import Tree
+from fedbook.federation.tree import Tree, for_each, tree_map
 from fedbook.learning.encoders import Encoder, predictor
-from fedbook.learning.models import Parameters
+from fedbook.learning.models import Parameters, stack
 from fedbook.learning.online import directions, mean_of_real, only_predictor, with_predictor, without_predictor
-from fedbook.learning.self_supervised import SelfSupervised, Training
+from fedbook.learning.public_images import IMAGES, alignment_images
+from fedbook.learning.self_supervised import BatchLoss, SelfSupervised, Training, refuse_batch_norm
 from fedbook.learning.views import Views
-from fedbook.settings import setting
+from fedbook.randomness import stream
+from fedbook.settings import other_than, setting
 from fedbook.wire import Encoded, Wire
 
 SAMPLES = 512  # of a client at a time for the dictionary
+
+
+ALIGNED = {"method": ("fedca",), "alignment": other_than(0.0)}  # what the settings of public images need
 
 
 class Config(Training):
@@ -43,6 +50,18 @@ class Config(Training):
                                     "0: twice its width", minimum=0)  # fmt: skip
     dictionary_samples: int = setting(256, "M", "samples of a client in FedCA's dictionary", "0: all", minimum=0,
                                       needs={"method": ("fedca",)})  # fmt: skip
+    alignment: float = setting(
+        0.0, "beta", "weight of FedCA's alignment to a base encoder trained on public images",
+        "0: the dictionary alone, no public images", minimum=0.0, needs={"method": ("fedca",)},
+    )  # fmt: skip
+    alignment_samples: int = setting(
+        200, "L", "public images; each local step aligns all of them", minimum=2, needs=ALIGNED
+    )
+    alignment_source: str = setting(
+        "photographs", None, "where they come from; a dataset needs images of that shape",
+        choices=("noise", "photographs", *IMAGES), needs=ALIGNED,
+    )  # fmt: skip
+    alignment_epochs: int = setting(50, None, "passes over them that train the base encoder", minimum=0, needs=ALIGNED)
 
 
 # --- losses: which views are alike, and to whom they relate
@@ -108,6 +127,7 @@ class FedX(SelfSupervised):
 
     def __init__(self, config: Config, encoder: Encoder, views: Views, name: str = "fedx"):
         super().__init__(config, encoder, views, name)
+        refuse_batch_norm(encoder, name)
         self.head = predictor(encoder.width, config.predictor_hidden or 2 * encoder.width)
 
     def init(self, rng, dtype: torch.dtype) -> Parameters:
@@ -150,20 +170,36 @@ class FedX(SelfSupervised):
         return total / x.shape[1]
 
 
-class FedCA(SelfSupervised):
-    """NT-Xent against one's own batch and a dictionary of the other clients' samples.
+def alignment_loss(z: Tensor, target: Tensor) -> Tensor:
+    """The mean distance of the directions of z from those of the base encoder; 0, without slope, where they are equal.
 
-    Only the dictionary module of the paper: its alignment module needs a public data set, which there is none of here.
-    Each round begins with the unit representations, one view each, of samples of the clients that take part; the
-    server keeps the last ones of every client and sends all of them on.
+    Shapes: ``z``, ``target`` [L, H]; a scalar. Source: FedCA (Zhang et al. 2020), the alignment module.
+    """
+    square = (directions(z)[0] - directions(target)[0]).square().sum(1)
+    return torch.where(square > 0, torch.where(square > 0, square, 1.0).sqrt(), 0.0).mean()
+
+
+class FedCA(SelfSupervised):
+    """NT-Xent against one's own batch and a dictionary of the other clients' samples, and alignment to a base encoder.
+
+    Dictionary module: each round begins with the unit representations, one view each, of samples of the clients that
+    take part; the server keeps the last ones of every client and sends all of them on. Alignment module
+    (``alignment`` above 0): before the first round the server trains a base encoder on public images by NT-Xent and
+    sends its representations of them to everybody; each local step adds ``alignment`` times the mean distance of the
+    client's representations of these images from them. FedSC's comparison names no public data, so the default is 0.
 
     Server: ``theta``, ``q`` and ``dictionary`` [S, K, M, H] float, zeros where there is no entry, M the entries of the
-    largest client. Memory: that, and the same once more for each of the cohort.
-    Source: Zhang et al. 2020, section on the dictionary module.
+    largest client. A client: ``target`` [L, H], where there is alignment. Memory: these, and the dictionary once more
+    for each of the cohort.
+    Source: Zhang et al. 2020, sections on the dictionary and the alignment module (there in small batches).
     """
 
     def __init__(self, config: Config, encoder: Encoder, views: Views, name: str = "fedca"):
         super().__init__(config, encoder, views, name)
+        refuse_batch_norm(encoder, name)
+        self.public = None
+        if config.alignment:
+            self.public = alignment_images(config.alignment_source, config.alignment_samples, encoder.shape)
 
     # --- the server
 
@@ -172,7 +208,44 @@ class FedCA(SelfSupervised):
         server, clients = super().start(federation, turn)
         like, entries = next(iter(server["theta"].values())), self.entries(federation.groups["all"].table)
         shape = (len(turn.seeds), federation.num_clients, entries, self.encoder.width)
-        return server | {"dictionary": like.new_zeros(shape)}, clients
+        server |= {"dictionary": like.new_zeros(shape)}
+        if self.public is None:
+            return server, clients
+        turn.assume_public("the images that representations are aligned on")
+        target = like.new_zeros(len(turn.seeds), len(self.public), self.encoder.width)
+        return server, {"all": for_each({"target": target}, federation.num_clients)}
+
+    def setup(self, server: dict[str, Tree], turn: Turn) -> Round:
+        """The base encoder's representations of the public images go to everybody."""
+        if self.public is None:
+            return (yield from super().setup(server, turn))
+        target = self.base_representations(turn, next(iter(server["theta"].values())))
+        keep = lambda local: Reply(state={"target": local.inbox["target"]})  # noqa: E731
+        yield Exchange(turn.cohort(Everyone()), down={"target": target}, work=keep, name="base representations")
+        return server
+
+    def base_representations(self, turn: Turn, like: Tensor) -> Tensor:
+        """What a fresh encoder makes of the public images after ``alignment_epochs`` on them, [S, L, H]."""
+        c, public, seeds = self.config, self.public.to(like), len(turn.seeds)
+        samples = {"bank": self.views.make_bank(public, self.views.bank)} if self.views.bank else {"x": public}
+        table = torch.arange(len(public)).expand(seeds, -1)
+        data = Rows(samples, table, torch.full((seeds,), len(public)))
+        batches = epochs(data, turn.streams("base batches"), c.alignment_epochs, c.batch_size)
+        data, batches = self.views.batches(data, batches, turn.streams("base views"), 2 * c.pairs)
+        theta = stack([self.init(stream(s, "base init"), like.dtype) for s in turn.seeds])
+        carry: dict[str, Tree] = {"theta": tree_map(lambda x: x.to(like.device), theta)}
+        if c.momentum:
+            carry["velocity"] = tree_map(torch.zeros_like, carry["theta"])
+
+        def loss(parameters: Mapping[str, Any], batch: Mapping[str, Tensor]) -> Tensor:
+            return self.objective(parameters, *self.views.of(batch, 2 * c.pairs))
+
+        how, chunk = choose(like.device.type, self.kind)
+        step = sgd(loss, c.lr, c.momentum, c.weight_decay, max_norm=c.max_norm or math.inf)
+        theta = local_steps(step, carry, data, batches, how=how, chunk=chunk)[0]["theta"]
+        with torch.no_grad():
+            shown = self.views.plain(public)
+            return self.represent(theta, shown.expand(seeds, *shown.shape), how)
 
     def entries(self, table: Tensor) -> int:
         """M, for clients with a table of rows [..., n_max]."""
@@ -225,14 +298,28 @@ class FedCA(SelfSupervised):
         clients = torch.arange(dictionary.shape[1], device=dictionary.device)
         other = clients != local.clients.to(dictionary.device)[:, None]  # [R, K]
         counts = other[:, :, None] & (dictionary != 0).any(-1)
-        return {"dictionary": dictionary.flatten(1, 2), "counts": counts.flatten(1).to(dictionary)}
+        given = {"dictionary": dictionary.flatten(1, 2), "counts": counts.flatten(1).to(dictionary)}
+        return given if self.public is None else given | {"target": local.state["target"]}
+
+    def loss(self, local: Local) -> tuple[BatchLoss, float | None]:
+        """NT-Xent, and ``alignment`` times the alignment loss on all public images."""
+        contrast, keep = super().loss(local)
+        if self.public is None:
+            return contrast, keep
+        shown = self.views.plain(self.public.to(next(iter(local.inbox["theta"].values()))))
+
+        def loss(parameters: Mapping[str, Any], batch: Mapping[str, Tensor]) -> Tensor:
+            aligned = alignment_loss(self.encode(parameters, shown), parameters["target"])
+            return contrast(parameters, batch) + self.config.alignment * aligned
+
+        return loss, keep
 
     def objective(self, theta: Mapping[str, Any], views: Tensor, weight: Tensor) -> Tensor:
-        """NT-Xent, the mean over pairs of views; other clients' entries are further candidates."""
+        """NT-Xent, the mean over pairs of views; other clients' entries, if there are any, are further candidates."""
         z = self.encode(theta, views.flatten(0, 1)).unflatten(0, views.shape[:2])
         first, second = z.chunk(2, 1)
         losses = [
-            nt_xent(a, b, self.config.contrast_temperature, weight, theta["dictionary"], theta["counts"])
+            nt_xent(a, b, self.config.contrast_temperature, weight, theta.get("dictionary"), theta.get("counts"))
             for a, b in zip(first.unbind(1), second.unbind(1), strict=True)
         ]
         return sum(losses) / len(losses)
@@ -242,6 +329,7 @@ class FilledRows:
     """Codec of an upload that is a table with zero rows at its end: their number as 4 bytes, then the others.
 
     Shapes: rows [R, M, H]; a buffer of 4 + (bytes of a number) * H * m bytes for m rows, nothing lost.
+    Raises: ValueError (a buffer of another length).
     Source: the protocol :class:`fedbook.federation.exchange.Codec`.
     """
 
@@ -254,8 +342,14 @@ class FilledRows:
         """The tables [R, M, H] in the dtype and on the device of ``like``."""
         ((name, tables),) = like.items()
         decoded = torch.zeros_like(tables)
-        for table, encoded in zip(decoded, buffers, strict=True):
-            rows = int(encoded.buffer[:4].view(torch.int32))
+        if len(buffers) != len(tables):
+            raise arguments.wrong(ValueError, "buffers", len(buffers), f"one for each of the {len(tables)} tables")
+        most, width = tables.shape[1:]
+        for number, (table, encoded) in enumerate(zip(decoded, buffers, strict=True)):
+            rows = int(encoded.buffer[:4].clone().view(torch.int32)) if encoded.nbytes >= 4 else -1
+            if not 0 <= rows <= most or encoded.nbytes != 4 + rows * width * tables.element_size():
+                allowed = f"4 and those of the rows it says, at most {most} of {width} numbers of {tables.dtype}"
+                raise arguments.wrong(ValueError, f"buffer {number}, bytes", encoded.nbytes, allowed)
             table[:rows] = encoded.buffer[4:].clone().view(tables.dtype).view(rows, tables.shape[-1]).to(tables.device)
         return {name: decoded}
 

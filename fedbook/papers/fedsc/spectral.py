@@ -53,10 +53,12 @@ def norm_clip(z: Tensor, mu: float) -> Tensor:
     if math.isinf(mu):
         return z
     radius = math.sqrt(mu) * (1 - 4 * torch.finfo(z.dtype).eps)
-    square = z.square().sum(-1, keepdim=True)
-    outside = square > mu
+    most = z.detach().abs().amax(-1, keepdim=True)
+    unit = torch.where(most > math.sqrt(torch.finfo(z.dtype).max / z.shape[-1]), most, 1.0)  # or squares would overflow
+    square = (z / unit).square().sum(-1, keepdim=True)
+    outside = square > mu / unit / unit
     length = torch.where(outside, square, 1.0).sqrt()  # the root has no derivative at 0, so it never meets one
-    return z * torch.where(outside, radius / length, 1.0)
+    return z / torch.where(outside, unit, 1.0) * torch.where(outside, radius / length, 1.0)
 
 
 def correlation(z: Tensor, weight: Tensor | None = None) -> Tensor:

@@ -17,8 +17,9 @@ from fedbook.learning.augmentation import AUGMENTATIONS
 from fedbook.learning.encoders import ENCODERS, Encoder, encoder
 from fedbook.learning.evaluation import CHUNK, few_rows
 from fedbook.learning.problems import PretrainingSettings, evaluations, load_images
+from fedbook.learning.public_images import alignment_images
 from fedbook.learning.views import Views
-from fedbook.papers.hetero_ssfl.alignment_set import alignment_images, split_alignment
+from fedbook.papers.hetero_ssfl.alignment_set import split_alignment
 from fedbook.partition import Partition
 from fedbook.randomness import stream
 from fedbook.settings import other_than, setting

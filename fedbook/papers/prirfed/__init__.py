@@ -48,7 +48,7 @@ def build(
     )  # fmt: skip
 
 
-MATRICES = {"agents": 50, "samples": 20_000, "inner_steps": 10, "lr": 0.3, "start": "origin"}
+MATRICES = {"agents": 50, "inner_steps": 10, "lr": 0.3, "start": "origin"}
 PAPER = Paper(
     name="prirfed",
     title="PriRFed: private federated learning on Riemannian manifolds (chapter 3)",

@@ -223,7 +223,7 @@ class PriRFed:
 
     def configuration(self) -> dict[str, Any]:
         """What a checkpoint must agree on."""
-        return identity(self.config, manifold=self.manifold.name, clip=str((self.clip_norm, self.clip_gradient)))
+        return identity(self.config, manifold=self.manifold.name, clip=[self.clip_norm, self.clip_gradient])
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """x^(0), one a seed; agents keep nothing."""
@@ -231,6 +231,7 @@ class PriRFed:
         self.loss.require_records(federation.groups["all"].samples)
         turn.assume_public("every agent's number of records")
         if self.method.private:
+            federation.require_each_sample_once()
             for what in ("the clip norm and the step size", *self.public):
                 turn.assume_public(what)
         else:
@@ -505,4 +506,5 @@ def _some(local: Local, rows: slice) -> Local:
     return replace(
         local, inbox={name: x[rows] for name, x in local.inbox.items()}, data=data, clients=local.clients[rows],
         seeds=local.seeds[rows], noise_seeds=local.noise_seeds and local.noise_seeds[rows],
+        noise_keys=local.noise_keys and local.noise_keys[rows],
     )  # fmt: skip

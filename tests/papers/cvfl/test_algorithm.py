@@ -335,10 +335,11 @@ def test_methods_that_do_not_fit_the_problem_say_what_does():
         run(start(toy(embedding=8), replace(LOSSY["topk"], bits=2), rounds=1))
 
 
-@pytest.mark.parametrize("config", ["none", "scalar"])
-def test_a_run_that_diverged_stops_with_a_word_and_what_it_has(config):
+@pytest.mark.parametrize("lr", [1e30, 1e37, 3e37, 1e38])
+@pytest.mark.parametrize("config", ["none", "scalar", "hex"])
+def test_a_run_that_diverged_stops_with_a_word_and_what_it_has(config, lr):
     problem = toy(activation="linear")
-    rounds = run(start(problem, replace(LOSSY.get(config, CONFIG), lr=1e30), rounds=20, evaluate=problem.evaluation()))
+    rounds = run(start(problem, replace(LOSSY.get(config, CONFIG), lr=lr), rounds=20, evaluate=problem.evaluation()))
     assert rounds.diverged and "finite" in rounds.stopped and 0 < len(rounds.history) < 20
 
 

@@ -53,7 +53,7 @@ def same(a, b, atol=0.0):
 # --- the oracle: nn.Module, autograd and torch.optim, client after client, written from the paper's boxes
 
 
-def by_hand(config, data, seed=0, shared="body", sam=True):
+def by_hand(config, data, seed=0, shared="body", sam=True, purpose="noise"):
     """Algorithm 2 (or 1): the shared parameters and the heads after all rounds."""
     federation, clients = data.federation(), data.settings.clients
     algorithm_sampler = config.sampler(clients)
@@ -98,7 +98,7 @@ def by_hand(config, data, seed=0, shared="body", sam=True):
             factor = min(1.0, config.clip_norm / float(norm))
             total = {n: total[n] + factor * change[n] for n in phi}
         if config.noise_multiplier:
-            rng = stream(seed, "noise", t)
+            rng = stream(seed, purpose, t)
             noise = {n: torch.from_numpy(rng.standard_normal(phi[n].shape)) for n in sorted(phi)}
             total = {n: total[n] + config.noise_multiplier * config.clip_norm * noise[n] for n in phi}
         phi = {n: phi[n] + total[n] / (config.client_rate * clients) for n in phi}
@@ -116,20 +116,45 @@ def batches_of(rows, rng, num_epochs, size):
 @pytest.mark.parametrize("method", ["dp2-fedsam", "centaur", "dp-fedsam", "dp-fedavg"])
 def test_the_round_is_the_papers(method, how, data):
     ours = trained(method, NOISY, data, how=how, chunk=3)
-    phi, heads = by_hand(NOISY, data, shared=METHODS[method].shared, sam=METHODS[method].sam)
+    phi, heads = by_hand(
+        NOISY, data, shared=METHODS[method].shared, sam=METHODS[method].sam, purpose=f"noise of {ours.noise_keys[0]}"
+    )
     assert same(tree_map(lambda x: x[0], ours.server["shared"]), phi, 1e-10)
     if METHODS[method].shared == "body":
         own = ours.clients["all"]["own"]
         assert all(same(tree_map(lambda x, i=i: x[0, i], own), heads[i], 1e-10) for i in range(len(heads)))
 
 
+# --- one seed, two published runs
+
+
+def test_two_runs_of_one_seed_do_not_give_the_noise_free_update():
+    """Under one noise u + s d1 and u + s' d1 would give u to everybody."""
+
+    def run_of(epsilon, noise_key="run"):
+        changes = {"rounds": 1, "batch_size": 0, "epsilon": epsilon}
+        rounds = run(plan(PAPER, "dp2-fedsam", "digits", "quick", changes).rounds(noise_key=noise_key))
+        return rounds.algorithm.config.noise_multiplier, rounds.server["shared"]
+
+    _, free = run_of(0.0)
+
+    def gap(noise_key):
+        (s, a), (z, b) = run_of(1.0, noise_key), run_of(4.0, noise_key)
+        return max(float(((s * b[n] - z * a[n]) / (s - z) - free[n]).abs().max()) for n in free)
+
+    assert gap("seed") < 1e-6 and gap("run") > 1e-3
+
+
 # --- reductions (T10 to T14)
 
 
 def test_radius_0_is_centaur_bit_for_bit():
-    a, b = trained("dp2-fedsam", replace(NOISY, sam_radius=0.0)), trained("centaur", NOISY)
+    a, b = (
+        trained("dp2-fedsam", replace(NOISY, sam_radius=0.0), noise_key="seed"),
+        trained("centaur", NOISY, noise_key="seed"),
+    )
     assert same(a.server, b.server) and same(a.clients, b.clients)
-    assert not same(a.server, trained("dp2-fedsam", NOISY).server)
+    assert not same(a.server, trained("dp2-fedsam", NOISY, noise_key="seed").server)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def one(rounds, slot=0):
 # --- Algorithm 1, literally
 
 
-def plain_fedsc(problem, config, seed, cohorts):
+def plain_fedsc(problem, config, seed, cohorts, noise):
     """Algorithm 1 with loops over clients, batches and samples; the random numbers are those of the package."""
     part, bank, K = problem.partitions[0 if seed == 0 else 1], problem.bank, problem.views.bank
     rows = [part.table[j, : part.sizes[j]] for j in range(part.num_clients)]
@@ -74,7 +74,7 @@ def plain_fedsc(problem, config, seed, cohorts):
                         z = z * min(1.0, float(np.sqrt(config.mu) / z.norm()))
                         S = S + torch.outer(z, z) / (len(rows[j]) * config.matrix_views)
                 if config.sigma:
-                    N = torch.from_numpy(stream(seed, "matrix noise", t, j).standard_normal(S.shape))
+                    N = torch.from_numpy(stream(seed, noise, t, j).standard_normal(S.shape))
                     S = S + config.sigma * N
                     S = (S + S.T) / 2 if config.noise == "symmetric" else S
                 tables[j] = S.detach()
@@ -139,7 +139,11 @@ def test_algorithm_1_is_a_plain_loop(problem, changes):
     rounds = start(problem, rounds=3, local_epochs=1, batch_size=7, observe=watch, **changes)
     for slot, seed in enumerate((0, 1)):
         config = rounds.algorithm.config
-        expected = plain_fedsc(problem, config, seed, [cohort.members(slot).tolist() for cohort in seen])
+        cohorts, noise = (
+            [cohort.members(slot).tolist() for cohort in seen],
+            f"matrix noise of {rounds.noise_keys[slot]}",
+        )
+        expected = plain_fedsc(problem, config, seed, cohorts, noise)
         assert far(one(rounds, slot), expected) < 1e-10
 
 
@@ -332,6 +336,17 @@ def test_every_method_runs_and_is_judged(problem, method):
     report = rounds.privacy[0].report(1e-2)
     quiet = method in ("local-sc", "random-encoder", "raw-pixels")
     assert report["epsilon"] == (0.0 if quiet else None)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_running_statistics_are_never_trained_as_weights(method):
+    heads = settings(projector="batch_norm", rounds=1, train_samples=60, width=4)
+    if method in ("fedsc", "fedavg-sc", "centralized-sc", "local-sc", "fedx", "fedca"):
+        with pytest.raises(ValueError, match="^projector: got 'batch_norm'"):
+            plan(PAPER, method, "digits", "quick", heads).rounds()
+        return
+    rounds = plan(PAPER, method, "digits", "quick", heads | {"lr": 0.0, "weight_decay": 0.0}).rounds()
+    assert rounds.algorithm.encoder.normalised
 
 
 def test_the_judged_loss_is_that_of_the_bank(problem):

@@ -13,15 +13,18 @@ from torch.nn.functional import cross_entropy, log_softmax, normalize
 from fedbook.federation import FixedSize, Rounds, Rows, run, tree_map
 from fedbook.federation.local import epochs
 from fedbook.learning.online import only_predictor, without_predictor
-from fedbook.papers.fedsc.contrastive import METHODS, Config, FedX, FilledRows, filled_wire
+from fedbook.learning.public_images import alignment_images
+from fedbook.papers.fedsc.contrastive import METHODS, Config, FedX, FilledRows, alignment_loss, filled_wire
 from fedbook.papers.fedsc.problem import PretrainingSettings, pretraining_problem
 from fedbook.randomness import stream
+from fedbook.wire import Encoded
 from tests.papers.by_hand import gap, step
 
 PLAIN = Config(
     rounds=3, cohort=3, local_epochs=1, batch_size=10, pairs=2, lr=0.2, momentum=0.5, weight_decay=1e-2, max_norm=1.0,
     contrast_temperature=0.3, predictor_hidden=12, dictionary_samples=13,
 )  # fmt: skip
+ALIGNED = replace(PLAIN, alignment=0.7, alignment_samples=14, alignment_epochs=2)
 
 
 def problem(bank=7, seeds=(0,), **changes):
@@ -120,7 +123,26 @@ def losses_of_fedx(net, world, config, data, t, k):
         yield loss / pairs
 
 
-def losses_of_fedca(net, dictionary, config, data, t, k):
+def base_by_hand(net, config, data):
+    """The public images as the networks see them, and what an encoder trained on them by itself makes of them."""
+    public = alignment_images(config.alignment_source, config.alignment_samples, data.encoder.shape).double()
+    bank, tau = data.views.make_bank(public, data.bank.shape[1]), config.contrast_temperature
+    net.load(data.encoder.init(stream(0, "base init"), torch.float64))
+    optimiser = torch.optim.SGD(net.parameters(), config.lr, config.momentum, weight_decay=config.weight_decay)
+    orders, rng = stream(0, "base batches"), stream(0, "base views")
+    orders = orders.permuted([list(range(len(public)))] * config.alignment_epochs, axis=1)
+    batches = [batch for order in orders for batch in torch.from_numpy(order).split(config.batch_size)]
+    width = len(batches[0])
+    which = torch.from_numpy(rng.integers(0, bank.shape[1], (len(batches), width, 2 * config.pairs)))
+    for number, batch in enumerate(batches):
+        x = bank[batch[:, None], which[number, : len(batch)]]
+        each = [(net.encoder(x[:, v]), net.encoder(x[:, v + config.pairs])) for v in range(config.pairs)]
+        step(optimiser, sum(nt_xent_by_hand(a, b, tau) for a, b in each) / config.pairs, config.max_norm)
+    with torch.no_grad():
+        return data.views.plain(public), net.encoder(data.views.plain(public))
+
+
+def losses_of_fedca(net, dictionary, config, data, t, k, base=None):
     rows, pairs = rows_of(data, k), config.pairs
     plan = epochs(rows, [stream(0, "batches", t, k)], config.local_epochs, config.batch_size)
     others = torch.cat([entries for j, entries in dictionary.items() if j != k])
@@ -128,7 +150,11 @@ def losses_of_fedca(net, dictionary, config, data, t, k):
     for index, real in zip(plan.index[:, 0], plan.real[:, 0], strict=True):
         x = picked(data, rng, index, real, 2 * pairs)
         each = [(net.encoder(x[:, v]), net.encoder(x[:, v + pairs])) for v in range(pairs)]
-        yield sum(nt_xent_by_hand(a, b, config.contrast_temperature, others) for a, b in each) / pairs
+        loss = sum(nt_xent_by_hand(a, b, config.contrast_temperature, others) for a, b in each) / pairs
+        if base is not None:
+            apart = normalize(net.encoder(base[0])) - normalize(base[1])
+            loss = loss + config.alignment * sum(row.norm() for row in apart) / len(apart)
+        yield loss
 
 
 @torch.no_grad()
@@ -144,6 +170,7 @@ def by_hand(method, config, data=SMALL):
     """The global model and the dictionary after all rounds."""
     algorithm = METHODS[method](config, data.encoder, data.views, method)
     net, dictionary = Net(algorithm), {}
+    base = base_by_hand(net, config, data) if config.alignment else None
     theta = algorithm.init(stream(0, "init"), torch.float64)
     for t in range(config.rounds):
         cohort, uploads = FixedSize(config.cohort).draw(5, stream(0, "cohort", t)).tolist(), {}
@@ -155,7 +182,7 @@ def by_hand(method, config, data=SMALL):
             net.load(theta)
             optimiser = torch.optim.SGD(net.parameters(), lr, config.momentum, weight_decay=config.weight_decay)
             if method == "fedca":
-                losses = losses_of_fedca(net, dictionary, config, data, t, k)
+                losses = losses_of_fedca(net, dictionary, config, data, t, k, base)
             else:
                 losses = losses_of_fedx(net, copy.deepcopy(net.encoder), config, data, t, k)
             for loss in losses:
@@ -169,8 +196,8 @@ def by_hand(method, config, data=SMALL):
 @pytest.mark.parametrize("how", ["vmap", "loop"])
 @pytest.mark.parametrize(
     ("method", "config"),
-    [("fedx", PLAIN), ("fedca", PLAIN), ("fedca", replace(PLAIN, dictionary_samples=0, rounds=2))],
-    ids=["fedx", "fedca", "fedca-all"],
+    [("fedx", PLAIN), ("fedca", PLAIN), ("fedca", replace(PLAIN, dictionary_samples=0, rounds=2)), ("fedca", ALIGNED)],
+    ids=["fedx", "fedca", "fedca-all", "fedca-aligned"],
 )
 def test_rounds_are_a_plain_loop_over_clients(method, config, how):
     ours = trained(method, config, how=how, chunk=2)
@@ -192,17 +219,39 @@ def test_filled_rows_come_back_bit_for_bit(dtype):
     assert [b.nbytes for b in buffers] == [4 + 3 * n * tables.element_size() for n in (3, 0, 5, 5)]
     decoded = FilledRows().decode(buffers, {"": tables})[""]
     assert decoded.dtype == dtype and torch.equal(decoded.nan_to_num(7.0), tables.nan_to_num(7.0))
+    cut, none, more = Encoded(buffers[0].buffer[:-1]), Encoded(torch.zeros(3).byte()), buffers[0].buffer.clone()
+    more[:4] = torch.tensor([6], dtype=torch.int32).view(torch.uint8)
+    negative = torch.tensor([-1], dtype=torch.int32).view(torch.uint8)
+    for hostile in (cut, none, Encoded(more), Encoded(negative)):
+        with pytest.raises(ValueError, match="^buffer 1, bytes"):
+            FilledRows().decode([buffers[0], hostile, *buffers[2:]], {"": tables})
+    with pytest.raises(ValueError, match="^buffers: got"):
+        FilledRows().decode(buffers[:3], {"": tables})
     wire = filled_wire(tables[None])
     assert [b.nbytes for b in wire.buffers[0]] == [b.nbytes for b in buffers] and wire.value.shape == (1, 4, 5, 3)
+
+
+def test_fedcas_alignment_draws_every_encoder_to_the_base():
+    """The base goes out once, before the first round; with weight 0 nothing of it is there."""
+    far, sent = {}, 5 * 8 * 6 * ALIGNED.alignment_samples
+    for weight in (1e-9, 3.0):
+        rounds = trained("fedca", replace(ALIGNED, alignment=weight, rounds=6, alignment_epochs=20))
+        assert rounds.bytes.total["setup"] == {"up": [0], "down": [sent]}
+        shown = SMALL.views.plain(rounds.algorithm.public.double())
+        z = SMALL.encoder.apply(tree_map(lambda x: x[0], rounds.server["theta"]), shown)
+        far[weight] = float(alignment_loss(z, rounds.clients["all"]["target"][0, 0]))
+    assert far[3.0] < 0.5 * far[1e-9]
+    plain = reference("fedca")
+    assert plain.clients == {} and plain.bytes.total["setup"] == {"up": [0], "down": [0]}
 
 
 # --- seeds, resumption, bytes, privacy, arguments
 
 
 @pytest.mark.parametrize("bank", [7, 0])
-@pytest.mark.parametrize("method", METHODS)
-def test_seeds_side_by_side_are_the_single_runs(method, bank):
-    seeds, config = (3, 8), replace(PLAIN, rounds=2)
+@pytest.mark.parametrize(("method", "config"), [("fedx", PLAIN), ("fedca", PLAIN), ("fedca", ALIGNED)])
+def test_seeds_side_by_side_are_the_single_runs(method, config, bank):
+    seeds, config = (3, 8), replace(config, rounds=2)
     both = trained(method, config, problem(bank, seeds), seeds=seeds)
     for slot, seed in enumerate(seeds):
         one = trained(method, config, problem(bank, (seed,)), seeds=(seed,))

@@ -197,6 +197,13 @@ def test_clip_keeps_the_direction_and_never_lengthens(exponent, mu, dtype):
     assert float(correlation(clipped[:, None].double()).norm()) <= float(trace) * (1 + 1e-15) <= mu * (1 + 2e-15)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_clip_keeps_the_direction_where_the_square_overflows(dtype):
+    z = draw(20, 8).to(dtype)
+    large = z * (torch.finfo(dtype).max / 8)
+    torch.testing.assert_close(norm_clip(large, 2.0), norm_clip(1e3 * z, 2.0), rtol=1e-5, atol=0)
+
+
 # ---------------------------------------------------------------------------------------------------- bad arguments
 
 GOOD_Z, GOOD_BANK = draw(3, 4, 5), draw(6, 2, 5)

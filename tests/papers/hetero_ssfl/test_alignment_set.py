@@ -7,7 +7,8 @@ from sklearn.datasets import load_sample_image
 
 from fedbook import data
 from fedbook.data.photographs import photograph_patches
-from fedbook.papers.hetero_ssfl.alignment_set import alignment_images, split_alignment
+from fedbook.learning.public_images import alignment_images
+from fedbook.papers.hetero_ssfl.alignment_set import split_alignment
 
 SIZES = [(1, 8, 8), (1, 28, 28), (3, 28, 28), (3, 32, 32), (3, 64, 64), (1, 5, 9), (3, 14, 7), (3, 1, 1)]
 

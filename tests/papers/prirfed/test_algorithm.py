@@ -51,6 +51,11 @@ def result_of(*args, **kwargs):
     return run(rounds_of(*args, **kwargs)).server["x"]
 
 
+def noise_of(*args, **kwargs):
+    """The purpose of that run's noise."""
+    return f"noise of {rounds_of(*args, **kwargs).noise_keys[0]}"
+
+
 SIZES = (6, 4, 5)
 
 
@@ -68,7 +73,7 @@ def one_gradient(loss, x, z):
     return -2 * loss.manifold.log(x, z)
 
 
-def plain_run(word, sizes, solver, total, c, sigma, seed=0):
+def plain_run(word, sizes, solver, total, c, sigma, noise_word, seed=0):
     """Algorithms 1, 2 and 3 as the paper prints them."""
     loss, samples = records_of(word, sizes)
     manifold, data = loss.manifold, samples["z" if "z" in samples else "y"]
@@ -79,7 +84,7 @@ def plain_run(word, sizes, solver, total, c, sigma, seed=0):
         alpha = c.lr / (t + 1) ** c.lr_power
         for i, n in enumerate(sizes):
             own = data[starts[i] : starts[i + 1]]
-            rng, drawing = stream(seed, "noise", t, i), stream(seed, "records", t, i)
+            rng, drawing = stream(seed, noise_word, t, i), stream(seed, "records", t, i)
             count = c.local_steps * (c.inner_steps if solver == "rsvrg" else 1)
             noise = normal((count, manifold.noise_size(x)), rng) * sigma(n)
             y = x
@@ -113,16 +118,26 @@ def plain_run(word, sizes, solver, total, c, sigma, seed=0):
 def test_the_round_against_a_plain_loop(word, solver):
     settings = {"local_steps": 2, "lr_power": 0.5, "sigma": 0.07, "clip_norm": 0.8, "clip_gradient": 0.6}
     c = Config(agents_per_round=0, lr=0.1, inner_steps=3, **settings)
-    expected = plain_run(word, SIZES, solver, 3, c, lambda n: 0.07)
-    found = result_of(word, SIZES, f"dp-{solver}", **settings)[0]
+    case = word, SIZES, f"dp-{solver}"
+    expected = plain_run(word, SIZES, solver, 3, c, lambda n: 0.07, noise_of(*case, **settings))
+    found = result_of(*case, **settings)[0]
     assert torch.allclose(found, expected, rtol=0, atol=1e-11)
 
 
 def test_minibatches_against_a_plain_loop():
     settings = {"local_steps": 3, "batch_size": 2, "sigma": 0.1}
     c = Config(agents_per_round=0, lr=0.1, clip_norm=1.0, **settings)
-    expected = plain_run("sphere", SIZES, "rsgd", 3, c, lambda n: 0.1)
+    expected = plain_run("sphere", SIZES, "rsgd", 3, c, lambda n: 0.1, noise_of("sphere", SIZES, **settings))
     assert torch.allclose(result_of("sphere", SIZES, **settings)[0], expected, rtol=0, atol=1e-11)
+
+
+def test_a_record_that_is_held_twice_has_no_promise():
+    loss, samples = records_of("sphere", SIZES)
+    for lists in ([[0, 1, 1], [2, 3]], [[0, 1], [1, 2]]):
+        federation = Federation(samples, Partition.from_lists(lists))
+        algorithm = PriRFed(Config(agents_per_round=0, clip_norm=1.0), loss, start_of(loss, samples, (0,)))
+        with pytest.raises(ValueError, match="^partition: got a sample that is held twice"):
+            Rounds(algorithm, federation, 1)
 
 
 # --- reductions
@@ -137,11 +152,12 @@ def test_one_step_of_everybody_is_one_noisy_central_step(word):
     shares = torch.tensor(SIZES, dtype=torch.float64) / sum(SIZES)
     weights = torch.full((sum(SIZES),), 1 / sum(SIZES), dtype=torch.float64)
     gradient = loss.clipped_mean(x, samples, weights, INF)
+    case, settings = (word, SIZES), {"total": 1, "local_steps": 1, "sigma": 0.2, "clip_norm": 1e9}
     for share, agent in zip(shares, range(3), strict=True):
-        w = normal((1, manifold.noise_size(x)), stream(0, "noise", 0, agent))[0]
+        w = normal((1, manifold.noise_size(x)), stream(0, noise_of(*case, **settings), 0, agent))[0]
         gradient = gradient + share * 0.2 * manifold.tangent_gaussian(x, w)
     expected = manifold.exp(x, -0.1 * gradient)
-    found = result_of(word, SIZES, total=1, local_steps=1, sigma=0.2, clip_norm=1e9)[0]
+    found = result_of(*case, **settings)[0]
     assert torch.allclose(found, expected, rtol=0, atol=1e-12)
 
 
