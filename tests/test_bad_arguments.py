@@ -162,7 +162,7 @@ def test_the_first_value_beyond_a_setting_is_refused_by_its_name(kind, field):
 
 def test_compare_refuses_what_would_be_no_table():
     for change, word in (({"methods": []}, "methods"), ({"methods": "fedavg"}, "methods"), ({"seeds": 0}, "seeds"),
-                         ({"vary": {"lr": [1]}, "tune": {"lr": [1]}}, "tune"), ({"vary": {"lr": []}},
+                         ({"vary": {"lr": [1]}, "tune": {"lr": [1]}}, "vary"), ({"vary": {"lr": []}},
                          "lr")):  # fmt: skip
         with pytest.raises((TypeError, ValueError), match=f"^{word}: got"):
             experiment.compare(**({"paper": PAPER, "methods": ["fedavg"], "problem": "digits"} | change))

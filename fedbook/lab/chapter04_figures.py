@@ -217,3 +217,18 @@ def _legend_beside(ax: Axes, last: int = 0) -> None:
     handles, labels = ax.get_legend_handles_labels()
     place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
     ax.legend(handles[last:] + handles[:last], labels[last:] + labels[:last], **place)
+
+
+def draw_bars(ax: Axes, values: Mapping[str, Tensor]) -> str:
+    """One bar a label: the mean over seeds, a dot for each seed. Shapes: label -> [S]."""
+    parts = []
+    for i, (label, seeds) in enumerate(values.items()):
+        mean = float(seeds.double().mean())
+        ax.bar(i, mean, color=PALETTE[i % len(PALETTE)], alpha=0.45, width=0.6, hatch=("", "//", "..", "xx")[i % 4])
+        ax.plot([i] * len(seeds), seeds.tolist(), "o", color="black", markersize=3.5)
+        ax.annotate(f"{mean:.2f}", (i + 0.33, mean), va="center", fontsize="small")
+        parts.append(f"{label} {mean:.3f}")
+    ax.set_xticks(range(len(values)), [label.replace(", ", ",\n") for label in values])
+    ax.set_ylabel("accuracy")
+    ax.set_ylim(0, 1.05)
+    return f"Mean accuracy over {len(next(iter(values.values())))} seeds: {'; '.join(parts)}."

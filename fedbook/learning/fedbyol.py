@@ -185,7 +185,7 @@ class FedEMA(FedBYOL):
     """Own target; encoder and predictor become a mean of the own and the global model.
 
     W <- kappa W_own + (1 - kappa) W_global with kappa = min(lambda d, 1), d as for :class:`FedU`. ``strength``, the
-    client's lambda, is tau / d of the first mix, which so has kappa = min(tau, 1); NaN before. A client that was absent
+    client's lambda, is tau / d of the first mix, which so has kappa = min(tau, 1); -1 before. A client that was absent
     in the round before takes the global model. Source: Zhuang et al. 2022, Algorithm 1.
     """
 
@@ -193,14 +193,14 @@ class FedEMA(FedBYOL):
 
     def memory(self, seeds: int, clients: int, like: Tensor) -> dict[str, Tensor]:
         """Also lambda."""
-        return super().memory(seeds, clients, like) | {"strength": like.new_full((seeds, clients), torch.nan)}
+        return super().memory(seeds, clients, like) | {"strength": like.new_full((seeds, clients), -1.0)}
 
     def receive(self, local: Local) -> tuple[Parameters, dict[str, Tree], dict[str, Tensor]]:
         """The mean of the client's own and the global model."""
         theta, own, strength = local.inbox["theta"], local.state["theta"], local.state["strength"]
         apart = divergence(theta, own)
         mixes = (local.state["last"] == local.t - 1) & (apart > 0)
-        strength = torch.where(mixes & strength.isnan(), self.config.fedema_tau / apart, strength)
+        strength = torch.where(mixes & (strength < 0), self.config.fedema_tau / apart, strength)
         kappa = torch.where(mixes, (strength * apart).clamp(max=1.0), 0.0)
 
         def mixed(mine: Tensor, new: Tensor) -> Tensor:

@@ -199,7 +199,9 @@ def test_the_contents_say_what_ran_here(book):
     assert len(rows) == len(CHAPTERS)
     assert all(one.title in row and one.claim in row for one, row in zip(CHAPTERS, rows, strict=True))
     assert "failed (quick)" in rows[0] and "cell 3 went wrong" in rows[0] and rows[0].endswith("committed 12 456")
-    assert "ran (quick); 4 of 5 marked" in rows[1] and all("not run" in row for row in rows[2:])
+    others = dict(zip([one.name for one in CHAPTERS], rows, strict=True))
+    assert "ran (quick); 4 of 5 marked" in others.pop("01_fedsc")
+    assert all("not run" in row for row in list(others.values())[1:])
     links = [link["href"] for link in book.pages["index.html"].select("tbody a:not([href^=http])")]
     assert links == ["00_start_here.html", "01_fedsc.html"]
 
