@@ -100,17 +100,19 @@ def draw_scores(ax: Axes, scores: Mapping[str, Sequence[float]], *, chosen: str 
 
 
 def draw_forest(
-    ax: Axes, differences: pd.DataFrame, *, base: str, label: str = "difference", chosen: str = "", scale: float = 1.0
-) -> str:
-    """Paired differences to ``base`` with their intervals, a row a method, sorted; filled where 0 is not inside.
+    ax: Axes, differences: pd.DataFrame, *, base: str, label: str = "difference", chosen: str = "", scale: float = 1.0,
+    by_mean: bool = True,
+) -> str:  # fmt: skip
+    """Paired differences to ``base`` with their intervals, a row a method; filled where 0 is not inside.
 
-    ``differences``: what ``fedbook.lab.results.differences`` returns; ``scale`` 100 shows shares as points.
+    ``differences``: what ``fedbook.lab.results.differences`` returns; ``scale`` 100 shows shares as points;
+    ``by_mean``: the largest on top, otherwise the first row on top.
     Raises: ValueError (columns missing).
     """
     missing = {"mean", "low", "high"} - set(differences.columns)
     if missing or differences.empty:
         raise wrong(ValueError, "differences", list(differences.columns), "rows with mean, low, high")
-    rows = differences.sort_values("mean")
+    rows = differences.sort_values("mean") if by_mean else differences.iloc[::-1]
     parts = []
     for y, (name, one) in enumerate(rows.iterrows()):
         mean, low, high = (scale * float(one[key]) for key in ("mean", "low", "high"))
