@@ -106,7 +106,7 @@ def check_classic(answer: Any) -> str | None:
 @exercise(
     "00-p5",
     solution=1.0,
-    hints=("What does the reader of the list know about whether Dua was there?",),
+    hints=("What does the list tell about the rounds in which Dua took part?",),
     wrong_answers=(
         WrongAnswer("as if secret", 0.1, "got 0.1", "The list says who was drawn: nothing is secret any more."),
         WrongAnswer("never", 0, "got 0", "Then nobody would ever take part."),
@@ -117,6 +117,7 @@ def check_honest_rate(answer: Any) -> str | None:
 
 
 def solution_clip_model(weight, bias, bound):
+    # Each tensor clipped by itself, the whole update can be sqrt(2) times the bound long.
     length = math.sqrt(weight.norm().item() ** 2 + bias.norm().item() ** 2)
     factor = min(1.0, bound / length)
     return weight * factor, bias * factor
@@ -192,7 +193,7 @@ def check_private_step(answer: Callable[..., Any]) -> str | None:
     generator = torch.Generator().manual_seed(0)
     updates = torch.randn(3, 4, generator=generator, dtype=torch.float64)
     noise = torch.randn(4, generator=generator, dtype=torch.float64)
-    setting = {"bound": 0.5, "z": 2.0, "rate": 0.1, "number": 50}
+    setting = {"bound": 2.0, "z": 2.0, "rate": 0.1, "number": 50}
     expected = solution_private_step(updates, noise=noise, **setting)
     given, still = answer(updates, noise=noise, **setting), answer(updates, noise=0 * noise, **setting)
     if not isinstance(given, Tensor) or given.shape != noise.shape:
@@ -201,7 +202,7 @@ def check_private_step(answer: Callable[..., Any]) -> str | None:
     right = ((expected - solution_private_step(updates, noise=0 * noise, **setting)).norm()
              / solution_private_step(updates, noise=0 * noise, **setting).norm()).item()  # fmt: skip
     if abs(share - right) > 1e-9:
-        return f"The noise is {share:.3f} times as long as the sum; with z = 2 and C = 0.5 it should be {right:.3f}."
+        return f"The noise is {share:.3f} times as long as the sum; with z = 2 and C = 2 it should be {right:.3f}."
     return None if torch.allclose(given, expected) else "The sum and its noise are right; the divisor is not."
 
 
