@@ -52,3 +52,11 @@ def mini() -> SimpleNamespace:
         "write": write,
     }
     return SimpleNamespace(**builders, parameters=PARAMETERS)
+
+
+@pytest.fixture(scope="module")
+def exempt():
+    """The small notebooks called ``00_start_here`` need not keep the rules of reading."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedbook.book.commit.EXEMPT", ("00_start_here",))
+        yield

@@ -32,7 +32,7 @@ for number in range(3):
 
 
 @pytest.fixture(scope="module")
-def committed(mini, tmp_path_factory):
+def committed(mini, exempt, tmp_path_factory):
     path = mini.write(
         tmp_path_factory.mktemp("commit") / "00_start_here.ipynb",
         mini.markdown("an old bar", "nav"),

@@ -51,7 +51,7 @@ plt.close(figure)"""
 
 
 @pytest.fixture(scope="module")
-def committed(mini, tmp_path_factory):
+def committed(mini, exempt, tmp_path_factory):
     """Path of a committed notebook, and the bytes of notebook and frames."""
     path = tmp_path_factory.mktemp("frames") / "00_start_here.ipynb"
     cells = [mini.code(source, "widget") for source in (WIDGETS, PANEL)]
