@@ -39,15 +39,18 @@ def tail(rounds, first):
 @pytest.mark.parametrize("changes", [{}, {"agents": 16, "samples": 4000}, {"samples": 2000, "epsilon_call": 0.5}])
 @pytest.mark.slow
 def test_the_noise_floor_is_where_the_formula_says(changes):
-    """Full participation, one step, no clipping: the tail of f(x) - f(x*) within 10 % (20 seeds, 100 rounds)."""
-    settings = {"epsilon_call": 1.0, "lr": 0.5, "rounds": 130, "evaluate_every": 1} | changes
+    """Full participation, one step, no clipping: the tail of f(x) - f(x*) within 10 % (20 seeds, 100 rounds).
+
+    The tail begins late: a start near a saddle may stay there for thirty rounds.
+    """
+    settings = {"epsilon_call": 1.0, "lr": 0.5, "rounds": 230, "evaluate_every": 1} | changes
     rounds = run(plan(PAPER, "dp-rsgd", "pca-directional", "standard", settings, range(20)).rounds())
     agents = rounds.federation.num_clients
     records = int(rounds.federation.sizes[0, 0])
     problem = small("pca-directional", agents=agents, samples=agents * records)
     sigma = rounds.algorithm.sigma(records)
     expected = floor_of(problem, 0.5, [sigma] * agents, [1 / agents] * agents)
-    found = tail(rounds, 30)
+    found = tail(rounds, 130)
     assert float(found.mean()) == pytest.approx(expected, rel=0.1)
     assert float(found.mean(1).std()) / math.sqrt(20) < 0.05 * expected  # the mean is known well enough to tell
 
