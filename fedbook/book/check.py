@@ -22,7 +22,7 @@ from fedbook.book.contents import CHAPTERS
 from fedbook.book.product import tags
 
 # Not yet rewritten: the rules of reading (style and numbers) are not asked of them. To become empty, and go.
-EXEMPT = ("02_hetero_ssfl", "03_prirfed", "04_dp2_fedsam", "05_cvfl")
+EXEMPT = ("02_hetero_ssfl", "03_prirfed")
 
 TAGS = {
     *("parameters", "setup", "record", "widget", "exercise", "solution", "nav", "figure", "hide-input", "algorithm"),

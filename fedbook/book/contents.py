@@ -71,6 +71,26 @@ FEDSC = Chapter(
     parameters=_sizes(quick={"rounds": 3, "repetitions": 2, "draws": 300}),
 )
 
+DP2_FEDSAM = Chapter(
+    number=4,
+    slug="dp2_fedsam",
+    title="DP2-FedSAM: flat minima and personal heads under privacy noise",
+    citation="Z. Zhang, Y. Guo, Y. Gong. DP2-FedSAM: Enhancing Differentially Private Federated Learning Through "
+    "Personalized Sharpness-Aware Minimization. 2024, arXiv 2409.13645.",
+    claim="Sharing only the body and seeking flat minima loses less accuracy to clipping and noise.",
+    parameters=_sizes(quick={}),
+)
+
+CVFL = Chapter(
+    number=5,
+    slug="cvfl",
+    title="C-VFL: compressed learning from vertically split data",
+    citation="T. Castiglia, A. Das, S. Wang, S. Patterson. Compressed-VFL: Communication-Efficient Learning with "
+    "Vertically Partitioned Data. ICML 2022, arXiv 2206.08330.",
+    claim="Parties that hold different features may compress what they exchange and still converge.",
+    parameters=_sizes(quick={}),
+)
+
 CHAPTERS: tuple[Chapter, ...] = (
     Chapter(
         number=0,
@@ -136,30 +156,12 @@ CHAPTERS: tuple[Chapter, ...] = (
             paper={"repetitions": 10, "rounds": 200},
         ),
     ),
-    Chapter(
-        number=4,
-        slug="dp2_fedsam",
-        title="DP2-FedSAM: flat minima and personal heads under privacy noise",
-        citation="Z. Zhang, Y. Guo, Y. Gong. DP2-FedSAM: Enhancing Differentially Private Federated Learning Through "
-        "Personalized Sharpness-Aware Minimization. 2024, arXiv 2409.13645.",
-        claim="Sharing only the body and seeking flat minima loses less accuracy to clipping and noise.",
-        parameters=_sizes(
-            quick={"rounds": 4, "repetitions": 2, "audit_runs": 100, "federations": 300},
-            paper={"repetitions": 10, "audit_runs": 10_000},
-        ),
-    ),
-    Chapter(
-        number=5,
-        slug="cvfl",
-        title="C-VFL: compressed learning from vertically split data",
-        citation="T. Castiglia, A. Das, S. Wang, S. Patterson. Compressed-VFL: Communication-Efficient Learning with "
-        "Vertically Partitioned Data. ICML 2022, arXiv 2206.08330.",
-        claim="Parties that hold different features may compress what they exchange and still converge.",
-        parameters=_sizes(
-            quick={"rounds": 10, "repetitions": 2, "draws": 20_000, "descent_rounds": 150},
-            paper={"rounds": 300, "repetitions": 10},
-        ),
-    ),
+    DP2_FEDSAM,
+    DP2_FEDSAM.also("results", quick={}),
+    DP2_FEDSAM.also("proofs", quick={}),
+    CVFL,
+    CVFL.also("results", quick={}),
+    CVFL.also("proofs", quick={}),
 )
 
 

@@ -1,4 +1,4 @@
-"""The errata tables of chapters 2 to 5; what each witness has to find stands with the tests of its chapter."""
+"""The errata tables of chapters 2 and 3; what each witness has to find stands with the tests of its chapter."""
 
 import importlib
 
@@ -7,7 +7,7 @@ import pytest
 from fedbook.book.contents import CHAPTERS
 
 
-@pytest.mark.parametrize("number", [one.number for one in CHAPTERS if one.number > 1])
+@pytest.mark.parametrize("number", [one.number for one in CHAPTERS if one.number in (2, 3)])
 def test_the_errata_table_shows_them_all(number):
     chapter = importlib.import_module(f"fedbook.lab.chapter{number:02}_errata")
     lines = chapter.errata_table().splitlines()

@@ -8,11 +8,9 @@ from matplotlib.figure import Figure
 
 from fedbook.book.contents import notebooks_folder, select
 from fedbook.experiment import execute, plan
-from fedbook.lab import chapter02_pairs, chapter02_paper, chapter05_paper
+from fedbook.lab import chapter02_pairs, chapter02_paper
 from fedbook.lab import chapter02_stored as two
 from fedbook.lab import chapter03_stored as three
-from fedbook.lab import chapter04_stored as four
-from fedbook.lab import chapter05_stored as five
 from fedbook.lab.results import stored
 from fedbook.papers import paper
 
@@ -50,19 +48,6 @@ CASES = [
     (2, chapter02_paper.byte_table),
     (3, lambda: three.last_table(stored("03_figure3"))),
     (3, lambda: three.last_table(stored("03_figure5"), metric="error")),
-    (4, lambda: four.table_beside_paper(*map(stored, ("04_mnist", "04_mnist_free", "04_mnist_frozen",
-                                                      "04_mnist_local")))),
-    (4, lambda: four.draw_heat(axes(1), stored("04_radius"), gain=True)),
-    (4, lambda: four.draw_ablation(axes(1), stored("04_epochs"), "body_epochs")),
-    (5, lambda: five.draw_compressors(axes(2), stored("05_mnist_q10"), 2)),
-    (5, lambda: five.draw_megabytes(axes(1), stored("05_mnist_q10"), 0.93)),
-    (5, lambda: five.table_beside_paper(stored("05_series"), 0.5, "MIMIC-III", metric="f1")),
-    (5, lambda: five.table_d1_beside_paper([stored("05_mnist_q1_start"), stored("05_mnist_q10"),
-                                            stored("05_mnist_q25")], 0.93)),
-    (5, lambda: five.controls_table(stored("05_controls"), 0.93)),
-    (5, lambda: five.draw_controls(axes(1), stored("05_controls"))),
-    (5, chapter05_paper.decoded_table),
-    (5, chapter05_paper.findings_table),
 ]  # fmt: skip
 
 

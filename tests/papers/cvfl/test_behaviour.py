@@ -5,8 +5,7 @@ import torch
 
 from fedbook.experiment import plan
 from fedbook.federation import run
-from fedbook.lab.chapter05_stored import megabytes_to
-from fedbook.lab.results import stored
+from fedbook.lab.results import rounds_to_reach, stored
 from fedbook.papers.cvfl import METHODS, PAPER
 
 COMPRESSORS = ("scalar", "hex", "topk", "randomk")
@@ -83,7 +82,7 @@ def test_the_stored_grid_is_whole(steps):
         )
         assert cell["curve"]["bytes"][0][-1] == cell["runs"][0]["bytes_up"] + cell["runs"][0]["bytes_down"]
     base = next(c for c in table["cells"] if c["varied"]["compressor"] == "none")
-    assert all(v is not None for v in megabytes_to(table, base, 0.9))
+    assert all(v is not None for v in rounds_to_reach(base, 0.9))
 
 
 @pytest.mark.slow

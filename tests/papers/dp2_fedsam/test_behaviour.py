@@ -5,15 +5,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.func import vmap
 
 from fedbook import papers
 from fedbook.experiment import plan
 from fedbook.federation import run, tree_map
 from fedbook.federation.tree import leaves
 from fedbook.intervals import paired_difference
-from fedbook.lab.chapter04_figures import client_loss
-from fedbook.lab.chapter04_stored import at_settings
-from fedbook.lab.results import stored
+from fedbook.lab.results import scores, stored
 from fedbook.papers.dp2_fedsam import problem_of
 from fedbook.papers.dp2_fedsam.sharpness import gaussian_rise
 from fedbook.randomness import stream
@@ -32,6 +31,27 @@ def finished(method, seeds=SEEDS, **changes):
 
 def accuracy(rounds):
     return rounds.history.values("accuracy")[1][:, -1]
+
+
+def client_loss(problem, rounds, slot):
+    """The mean training loss of all clients of one federation as a function of the body; and that body."""
+    net, own = problem.model, tree_map(lambda p: p[slot], rounds.clients["all"]["own"])
+    table, sizes = problem.train[slot].table, problem.train[slot].sizes
+    x, y = problem.x[table].flatten(0, 1), problem.y[table]
+    real = (torch.arange(table.shape[1]) < sizes[:, None]).to(x)
+    share = real / real.sum(1, keepdim=True) / len(table)
+
+    def loss(body):
+        logits = vmap(net.classify)(own, net.features(body, x).unflatten(0, table.shape)).flatten(0, 1)
+        return (torch.nn.functional.cross_entropy(logits, y.flatten(), reduction="none") * share.flatten()).sum()
+
+    return loss, tree_map(lambda p: p[slot], rounds.server["shared"])
+
+
+def by_clip_and_radius(table):
+    """(C, q) -> the accuracy of each seed, of DP2-FedSAM."""
+    cells = [cell for cell in table["cells"] if cell["method"] == "dp2-fedsam"]
+    return {(c["varied"]["clip_norm"], c["varied"]["sam_radius"]): scores(c, "accuracy").tolist() for c in cells}
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +90,7 @@ def test_sam_bodies_lose_less_to_noise():
 
 
 def test_the_stored_gain_of_sam_depends_on_the_clip_norm():
-    cells = at_settings(stored("04_radius"), ("clip_norm", "sam_radius"), "dp2-fedsam", {})
+    cells = by_clip_and_radius(stored("04_radius"))
     helps = paired_difference(cells[1.0, 0.2], cells[1.0, 0.0])
     hurts = paired_difference(cells[0.1, 0.2], cells[0.1, 0.0])
     assert helps.low > 0 > hurts.high
@@ -78,7 +98,7 @@ def test_the_stored_gain_of_sam_depends_on_the_clip_norm():
 
 @pytest.mark.slow
 def test_a_stored_cell_comes_out_again():
-    cells = at_settings(stored("04_radius"), ("clip_norm", "sam_radius"), "dp2-fedsam", {})
+    cells = by_clip_and_radius(stored("04_radius"))
     changes = {"epsilon": 2.0, "clip_norm": 0.5, "sam_radius": 0.2}
     again = run(planned("dp2-fedsam", (0, 1), **changes).rounds(noise_key="seed"))  # as the table was made
     assert accuracy(again).tolist() == pytest.approx(cells[0.5, 0.2][:2], abs=0.01)
