@@ -165,7 +165,7 @@ ERRATA: dict[str, Erratum] = {
     ),
     "noise-by-clients": Erratum(
         "bound loose", 6, "(7), noise term",
-        "the noise does not depend on the clients",
+        "H^2 sigma^2, however many clients there are",
         "it falls like 1 / K",
         "noise of the gradient, 10 clients over 100",
     ),
@@ -201,7 +201,7 @@ ERRATA: dict[str, Erratum] = {
     ),
     "uploads-of-a-client": Erratum(
         "ambiguous", 9, "section 6, first bullet",
-        "T uploads",
+        "each client uploads T times",
         "T_k = 1 + the rounds after the first in which k takes part",
         "mean uploads in 3 rounds, 2 of 5 clients",
     ),
@@ -237,7 +237,7 @@ ERRATA: dict[str, Erratum] = {
     ),
     "another-sensitivity": Erratum(
         "experiment", 9, "Table 6",
-        "its sigma belongs to the proposition",
+        "its sigma and epsilon follow from Prop. 6.6",
         "it fits sqrt(2) mu / n, or twice the uploads",
         "epsilon of its first row by the proof's mu / n",
     ),
@@ -249,7 +249,7 @@ ERRATA: dict[str, Erratum] = {
     ),
     "many-disclosed": Erratum(
         "experiment", 9, "Tables 3 and 4",
-        "delta = 1e-2 is private",
+        "epsilon is stated at delta = 1e-2",
         "delta well below 1 / n",
         "samples of 10,000 that may be published on average; below 1 is usual",
     ),
@@ -285,7 +285,7 @@ ERRATA: dict[str, Erratum] = {
     ),
     "margins-within": Erratum(
         "experiment", 12, "section 7.2, 'remains better'",
-        "every private run beats FedAvg+SC",
+        "private FedSC is better than FedAvg+SC",
         "on SVHN noise and gain cannot be told apart",
         "runs, of 15, within a deviation of FedAvg+SC",
     ),
@@ -297,7 +297,7 @@ ERRATA: dict[str, Erratum] = {
     ),
     "third-remark": Erratum(
         "experiment", 12, "section 7.2, remark (3)",
-        "FedSC loses least with few clients",
+        "FedSC and FedCA lose least with few clients",
         "CIFAR-100 alone says so",
         "points that FedSC loses on CIFAR-10; most another method loses",
     ),
@@ -309,7 +309,7 @@ ERRATA: dict[str, Erratum] = {
     ),
     "twice-the-loss": Erratum(
         "released code", 12, "loss",
-        "the un-halved loss",
+        "trains with the un-halved loss",
         "halve its step size and clip to compare",
         "its loss over that of section 3",
     ),
