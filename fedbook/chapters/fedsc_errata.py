@@ -142,7 +142,7 @@ ERRATA: dict[str, Erratum] = {
     "matrix-error": Erratum(
         "bound loose", 5, "(70)",
         "the matrix's error equals A_0^4 / (2 V)",
-        "W / (V n), Proposition 5.2",
+        "nu^2 / (V n), Proposition 5.2",
         "squared error, two samples, V = 1",
     ),
     "others-norm": Erratum(
@@ -172,7 +172,7 @@ ERRATA: dict[str, Erratum] = {
     "jumping-clients": Erratum(
         "ambiguous", 8, "section 5, ageing",
         "a frozen matrix costs an additional O(1/T)",
-        "only for short rounds: stable for kappa < 2 alpha",
+        "only for short rounds: stable for kappa below 2 alpha",
         "growth of an error in a round, alpha = 1/10, clients at their optimum",
     ),
     "own-noise": Erratum(
