@@ -1,0 +1,167 @@
+"""The exercises of FedSC's proofs: a gradient in closed form, a batch's bias, weights under alpha, largest moves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedbook.lab.compare import first_difference, short
+from fedbook.lab.exercises import WrongAnswer, exercise
+from fedbook.randomness import normal, stream
+
+
+def wrong_number(answer: Any, right: Sequence[float], names: Sequence[str]) -> str | None:
+    """What is not right in a list of numbers, named one by one; None if all are."""
+    answer = answer.tolist() if isinstance(answer, Tensor) else answer
+    numeric = isinstance(answer, (list, tuple)) and len(answer) == len(right)
+    if not numeric or any(isinstance(v, bool) or not isinstance(v, (int, float)) for v in answer):
+        return f"It should be a list of {len(right)} numbers; it is {short(answer)}."
+    for name, given, expected in zip(names, answer, right, strict=True):
+        if not abs(given - expected) < 1e-3:
+            return f"The {name} is not {short(given)}."
+    return None
+
+
+# --- 01-p1, code: the gradient of the contrast
+
+
+def solution_contrast_gradient(Z: Tensor, alpha: float, frozen: Tensor) -> Tensor:
+    symmetric = (frozen + frozen.T) / 2
+    R = Z.T @ Z / len(Z)
+    return 2 / len(Z) * Z @ (alpha * R + (1 - alpha) * symmetric)
+
+
+def _contrast(
+    *, factor: float = 2.0, own: float = 1.0, part: str = "symmetric", divide: bool = True, swap: bool = False
+) -> Callable[..., Tensor]:
+    """The gradient with one of its usual mistakes."""
+
+    def answer(Z: Tensor, alpha: float, frozen: Tensor) -> Tensor:
+        taken = {"symmetric": (frozen + frozen.T) / 2, "as it is": frozen, "sum": frozen + frozen.T}[part]
+        R = Z.T @ Z / len(Z)
+        a = 1 - alpha if swap else alpha
+        return factor / (len(Z) if divide else 1) * Z @ (own * a * R + (1 - a) * taken)
+
+    return answer
+
+
+@exercise(
+    "01-p1",
+    solution=solution_contrast_gradient,
+    hints=("Follow the proof: d of the contrast is Tr(G dR) with G = alpha R + (1 - alpha) sym frozen.",
+           "dR = (dZ^T Z + Z^T dZ) / N. Both halves give the same trace, so the gradient is 2 Z G / N.",),
+    wrong_answers=(
+        WrongAnswer("not symmetrised", _contrast(part="as it is"), "expected",
+                    "dR is symmetric, so only the symmetric part (frozen + frozen^T) / 2 counts."),
+        WrongAnswer("not halved", _contrast(part="sum"), "expected",
+                    "The symmetric part is HALF of the matrix plus its transpose."),
+        WrongAnswer("no two", _contrast(factor=1.0), "expected",
+                    "Z stands twice in Z^T Z: the product rule gives two equal parts."),
+        WrongAnswer("not divided", _contrast(divide=False), "expected", "R is a MEAN of N products: divide by N."),
+        WrongAnswer("own part twice", _contrast(own=2.0), "expected",
+                    "The half in front of |R|^2 has already cancelled the two of the square."),
+        WrongAnswer("alpha for 1 - alpha", _contrast(swap=True), "expected",
+                    "alpha belongs to the own matrix, 1 - alpha to the frozen one."),
+    ),
+)  # fmt: skip
+def check_contrast_gradient(answer: Any) -> str | None:
+    cases = []
+    for case, (rows, width, alpha) in enumerate(((5, 2, 0.3), (4, 3, 0.8))):
+        rng = stream(case, "exercise contrast")
+        cases.append({"Z": normal((rows, width), rng), "alpha": alpha, "frozen": normal((width, width), rng)})
+    return first_difference(answer, solution_contrast_gradient, cases, 1e-6)
+
+
+# --- 01-p2, by hand: z^2 is 0, 1, 4 with mean 5/3 and variance 26/9; n = 3, B = 2
+
+
+def solution_bias() -> list[float]:
+    """(n - B) / (B (n - 1)) times the variance of z^2; alpha / 2 times that."""
+    squares = torch.tensor([0.0, 1.0, 4.0])
+    error = float(squares.var(correction=0)) * (3 - 2) / (2 * (3 - 1))
+    return [error, 0.5 / 2 * error]
+
+
+@exercise(
+    "01-p2",
+    solution=[round(v, 4) for v in solution_bias()],
+    hints=("R of a sample is z^2 here: 0, 1 and 4. Take the variance of these three numbers.",
+           "With one view a sample the view term is 0. Multiply by (n - B) / (B (n - 1)), n = 3, B = 2.",
+           "The bias of the loss is alpha / 2 times the mean squared error.",),
+    wrong_answers=(
+        WrongAnswer("with replacement", [26 / 18, 13 / 36], "mean squared error",
+                    "That is 1/B of the variance, for draws WITH replacement."),
+        WrongAnswer("variance of z", [1 / 6, 1 / 24], "mean squared error",
+                    "R is the second moment: take the variance of z squared, not of z."),
+        WrongAnswer("n - 1", [13 / 12, 13 / 48], "mean squared error",
+                    "tau^2 is the mean square over all samples: divide by n, not by n - 1."),
+        WrongAnswer("variance", [26 / 9, 13 / 18], "mean squared error",
+                    "That is tau^2; the factor of a batch of two is missing."),
+        WrongAnswer("no half", [13 / 18, 13 / 36], "bias of the loss", "The loss has alpha / 2 before the square."),
+        WrongAnswer("no alpha", [13 / 18, 13 / 18], "bias of the loss", "Alpha and the half are missing."),
+        WrongAnswer("one number", 13 / 18, "list of 2 numbers"),
+    ),
+)  # fmt: skip
+def check_bias(answer: Any) -> str | None:
+    return wrong_number(answer, solution_bias(), ("mean squared error", "bias of the loss"))
+
+
+# --- 01-p3, by hand: eight equal clients
+
+
+@exercise(
+    "01-p3",
+    solution=[0.125, 1.6, 0.9143],
+    hints=("In L every |R_k|^2 and every pair has the weight 1 / (2 K^2).",
+           "In L_alpha they have alpha / (2 K) and (1 - alpha) / (2 K (K - 1)): divide.",
+           "Both ratios are 1 at alpha = 1 / K.",),
+    wrong_answers=(
+        WrongAnswer("one fifth", [0.2, 1.6, 0.9143], "alpha", "One fifth is right for five clients; here are eight."),
+        WrongAnswer("one", [1.0, 1.6, 0.9143], "alpha", "alpha = 1 gives FedAvg's objective."),
+        WrongAnswer("other way round", [0.125, 0.625, 1.09375], "weight of the own contrasts",
+                    "You divided L's weight by L_alpha's; the question is the other way round."),
+        WrongAnswer("alpha itself", [0.125, 0.2, 0.9143], "weight of the own contrasts",
+                    "That is alpha; L itself has 1 / K in its place."),
+        WrongAnswer("one minus alpha", [0.125, 1.6, 0.8], "weight of the pairs",
+                    "L itself has 1 - 1/K in the place of 1 - alpha: divide by 7/8."),
+        WrongAnswer("one number", 0.125, "list of 3 numbers"),
+    ),
+)  # fmt: skip
+def check_eight_clients(answer: Any) -> str | None:
+    K, alpha = 8, 0.2
+    right = [1 / K, alpha * K, (1 - alpha) * K / (K - 1)]
+    return wrong_number(answer, right, ("alpha", "weight of the own contrasts", "weight of the pairs"))
+
+
+# --- 01-p4, by hand: n = 20, mu = 5
+
+
+@exercise(
+    "01-p4",
+    solution=[0.3536, 0.25, 0.25],
+    hints=("A sample's share of the matrix is positive semi-definite with trace at most mu / n.",
+           "sqrt(2) needs two orthogonal shares of full length. How many directions are there if H = 1?",),
+    wrong_answers=(
+        WrongAnswer("the paper's", [0.25, 0.25, 0.25], "move by a replaced sample",
+                    "That is mu / n, the paper's; two orthogonal samples move the matrix farther."),
+        WrongAnswer("triangle", [0.5, 0.25, 0.25], "move by a replaced sample",
+                    "2 mu / n would need opposite shares, but positive semi-definite ones are at most orthogonal."),
+        WrongAnswer("sqrt mu", [0.1581, 0.1118, 0.1118], "move by a replaced sample",
+                    "The clip bounds |z| by sqrt(mu), so the outer product z z^T has the norm mu."),
+        WrongAnswer("not divided", [7.0711, 5.0, 5.0], "move by a replaced sample",
+                    "The matrix is a mean: a sample's share is divided by n."),
+        WrongAnswer("sqrt 2 in one dimension", [0.3536, 0.3536, 0.25], "move with H = 1",
+                    "With H = 1 the shares are numbers between 0 and mu / n; none is orthogonal to another."),
+        WrongAnswer("sqrt 2 for a gap", [0.3536, 0.25, 0.3536], "move by a sample left out",
+                    "Only one share is gone, and nothing comes in its place."),
+        WrongAnswer("one number", 0.25, "list of 3 numbers"),
+    ),
+)  # fmt: skip
+def check_largest_moves(answer: Any) -> str | None:
+    share = 5 / 20
+    names = ("move by a replaced sample", "move with H = 1", "move by a sample left out")
+    return wrong_number(answer, [math.sqrt(2) * share, share, share], names)
