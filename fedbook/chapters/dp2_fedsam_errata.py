@@ -489,7 +489,7 @@ ERRATA: dict[str, Erratum] = {
         "DP-FedSAM's repository",
         "clips each tensor to C",
         "one norm over the whole update",
-        "epsilon by simulated losses, claimed",
+        "epsilon by simulated losses; with one clip it would be",
         6,
     ),
     "size-weights": Erratum(
