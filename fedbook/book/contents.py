@@ -158,7 +158,7 @@ CHAPTERS: tuple[Chapter, ...] = (
     ),
     DP2_FEDSAM,
     DP2_FEDSAM.also("results", quick={}),
-    DP2_FEDSAM.also("proofs", quick={}),
+    DP2_FEDSAM.also("proofs", quick={"draws": 50_000, "federations": 200, "repetitions": 20}),
     CVFL,
     CVFL.also("results", quick={}),
     CVFL.also("proofs", quick={}),
