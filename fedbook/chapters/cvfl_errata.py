@@ -379,7 +379,7 @@ ERRATA: dict[str, Erratum] = {
     ),
     "clipped-negatives": Erratum(
         "code",
-        "scalar quantiser",
+        "scalar quantiser, image data",
         "a uniform quantiser of the range",
         "values are divided by the maximum and clipped to [0, 1]: negatives are lost",
         "squared error over that of the signed range, 2 bits, values spread on [-1, 1]",
