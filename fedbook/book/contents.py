@@ -160,7 +160,7 @@ CHAPTERS: tuple[Chapter, ...] = (
     DP2_FEDSAM.also("results", quick={}),
     DP2_FEDSAM.also("proofs", quick={"draws": 50_000, "federations": 200, "repetitions": 20}),
     CVFL,
-    CVFL.also("results", quick={}),
+    CVFL.also("results", quick={"live_rounds": 50, "live_seeds": 1}),
     CVFL.also("proofs", quick={"draws": 20_000, "rounds": 300, "repetitions": 10}),
 )
 

@@ -81,7 +81,7 @@ def test_a_figure_of_curves_says_their_ends():
         ("02_mixture", "hetero-ssfl", {"architectures": "mlp"}, 0.04),
         ("03_figure3", "rfedavg", {"agents": 50}, 0.005),
         ("04_digits", "dp-fedavg", {"epsilon": 1.0}, 0.005),
-        ("05_mnist_q1_start", "c-vfl", {"compressor": "hex", "bits": 3}, 0.005),
+        ("05_local_steps", "c-vfl", {"local_steps": 1}, 0.005),
     ],
 )
 def test_a_stored_cell_run_again(name, method, varied, apart):
