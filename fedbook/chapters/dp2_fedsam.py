@@ -47,7 +47,7 @@ def draw_system(ax: Axes) -> str:
         edge = 30 if side == "left" else 70
         look["connectionstyle"] = "arc3,rad=0.25" if side == "left" else "arc3,rad=-0.25"
         ax.annotate("", xy=(x, 29.5), xytext=(edge, 90), arrowprops=look)
-        ax.text(x + (4 if side == "left" else -4), 75, "φ", color=gallery.DOWN, ha="center", fontsize=11)
+        ax.text(x + (3 if side == "left" else -3), 75, "φ to all", color=gallery.DOWN, ha="center", fontsize=11)
     return sentence
 
 
@@ -100,7 +100,7 @@ def draw_losses(ax: Axes, total: np.ndarray, epsilons: Mapping[str, float]) -> N
 
     Shapes: ``total`` [draws].
     """
-    heights, edges = np.histogram(total, bins=np.linspace(-4, 6, 161), density=True)
+    heights, edges = np.histogram(total, bins=np.linspace(-3, 4, 141), density=True)
     first = next(iter(epsilons.values()))
     ax.stairs(heights, edges, color=style.INK)
     above = edges[:-1] >= first
@@ -109,17 +109,20 @@ def draw_losses(ax: Axes, total: np.ndarray, epsilons: Mapping[str, float]) -> N
         colour = (style.PALETTE[1], style.FAINT_REFERENCE)[min(i, 1)]
         ax.axvline(value, color=colour, linestyle="--", linewidth=1.2)
         ax.text(value + 0.06, heights.max() * (0.92 - 0.16 * i), name, color=colour)
-    ax.set(xlabel="privacy loss of the whole run", ylabel="density", xlim=(-4, 6))
+    ax.set(xlabel="privacy loss of the whole run", ylabel="density", xlim=(-3, 4))
 
 
 def draw_radius(ax: Axes, scores: pd.DataFrame) -> None:
     """Accuracy against the SAM radius, a curve for each clip. ``scores``: rows the clips, columns the radii."""
     places = range(len(scores.columns))
     colours = (style.FAINT_REFERENCE, style.PALETTE[0], style.PALETTE[1], style.PALETTE[3])
+    heights = np.sort(scores.iloc[:, 0].to_numpy())
+    for i in range(1, len(heights)):  # labels one above the other, where curves start close together
+        heights[i] = max(heights[i], heights[i - 1] + 0.006)
     for i, (clip_norm, row) in enumerate(scores.iterrows()):
-        colour = colours[i % 4]
+        colour, rank = colours[i % 4], int((scores.iloc[:, 0] < row.iloc[0]).sum())
         ax.plot(places, row, color=colour, marker=style.MARKERS[i], linestyle=style.LINES[i % 4], linewidth=1.8)
-        ax.text(-0.15, row.iloc[0], f"C = {clip_norm:g}", color=colour, va="center", ha="right")
+        ax.text(-0.15, heights[rank], f"C = {clip_norm:g}", color=colour, va="center", ha="right")
     ax.set_xticks(places, [f"{radius:g}" for radius in scores.columns])
     ax.set(xlabel="radius q", ylabel="accuracy", xlim=(-1.1, len(scores.columns) - 0.8))
 
