@@ -162,6 +162,12 @@ def solution_clip_cohort(updates, bound):
                     "expected", "That is one length for the whole cohort. Each client's update has its own length."),
         WrongAnswer("entries", lambda updates, bound: updates.clamp(-bound, bound), "expected",
                     "That bounds every entry. A row of d such entries may still be sqrt(d) C long."),
+        WrongAnswer("columns", lambda updates, bound: updates
+                    * (bound / updates.norm(dim=0, keepdim=True).clamp(min=1e-12)).clamp(max=1.0), "expected",
+                    "You took the lengths of columns. A client is a row: dim=1."),
+        WrongAnswer("squared", lambda updates, bound: updates
+                    * (bound / updates.square().sum(1, keepdim=True).clamp(min=1e-12)).clamp(max=1.0), "expected",
+                    "You divided by the squared length."),
     ),
 )  # fmt: skip
 def check_clip_cohort(answer: Callable[..., Any]) -> str | None:
@@ -182,6 +188,8 @@ def check_clip_cohort(answer: Callable[..., Any]) -> str | None:
         WrongAnswer("one coordinate", 0.2, "got 0.2", "That is one coordinate. The length takes all 900 of them."),
         WrongAnswer("d times", 180.0, "got 180", "Squares add, not lengths: the root of d."),
         WrongAnswer("in the plane", 0.2 * math.sqrt(2), "got 0.28", "That is the length in the plane; here d is 900."),
+        WrongAnswer("no clip", 60.0, "got 60", "sigma counts in units of C, which is a tenth."),
+        WrongAnswer("no number", "six", "another number"),
     ),
 )
 def check_noise_length(answer: Any) -> str | None:
@@ -204,6 +212,11 @@ def check_noise_length(answer: Any) -> str | None:
                     "clipped with the body", "The longer vector is clipped to the same C. The guarantee knows C only."),
         WrongAnswer("small leak", {"clipped with the body": 2.0, "beside it in clear": 2.0}, "beside it in clear",
                     "Nothing hides the head: with the client it is there, without the client it is not."),
+        WrongAnswer("no privacy", {"clipped with the body": math.inf, "beside it in clear": math.inf},
+                    "clipped with the body", "In the sum it is clipped and noised like every other number."),
+        WrongAnswer("free", {"clipped with the body": 0.0, "beside it in clear": math.inf}, "clipped with the body",
+                    "What is sent costs. The accountant's figure for C and sigma holds as before."),
+        WrongAnswer("a number", 2.0, "dictionary"),
     ),
 )  # fmt: skip
 def check_head_sent(answer: Any) -> str | None:
@@ -234,10 +247,16 @@ def solution_gaussian_renyi(order, shift, sigma):
                     "That is the mean loss, order 1. It grows in proportion to the order."),
         WrongAnswer("not squared", lambda order, shift, sigma: order * shift / (2 * sigma), "expected",
                     "Shift and noise enter as a ratio, squared."),
+        WrongAnswer("no half", lambda order, shift, sigma: order * shift**2 / sigma**2, "expected",
+                    "Complete the square once more: a factor of one half is missing."),
+        WrongAnswer("upside down", lambda order, shift, sigma: order * sigma**2 / (2 * shift**2), "expected",
+                    "More noise must bring the two worlds nearer."),
+        WrongAnswer("no shift", lambda order, shift, sigma: order / (2 * sigma**2), "expected",
+                    "That is a shift of 1. A shorter update is hidden better."),
     ),
 )  # fmt: skip
 def check_gaussian_renyi(answer: Any) -> str | None:
-    cases = [{"order": 2, "shift": 1.0, "sigma": 2.0}, {"order": 5, "shift": 0.5, "sigma": 1.5}]
+    cases = [{"order": 2, "shift": 1.5, "sigma": 2.0}, {"order": 5, "shift": 0.5, "sigma": 1.5}]
     return first_difference(answer, solution_gaussian_renyi, cases)
 
 
@@ -259,6 +278,14 @@ def _round_noise_without_bound(phi, updates, bound, sigma, expected, noise):
     return solution_private_round(phi, updates, bound, sigma / bound, expected, noise)
 
 
+def _round_without_phi(phi, updates, bound, sigma, expected, noise):
+    return solution_private_round(0 * phi, updates, bound, sigma, expected, noise)
+
+
+def _round_without_clip(phi, updates, bound, sigma, expected, noise):
+    return phi + (sum(updates, torch.zeros_like(phi)) + sigma * bound * noise) / expected
+
+
 def _round_noise_each(phi, updates, bound, sigma, expected, noise):
     return solution_private_round(phi, updates, bound, sigma * len(updates), expected, noise)
 
@@ -273,6 +300,8 @@ def _round_noise_each(phi, updates, bound, sigma, expected, noise):
         WrongAnswer("forgot C", _round_noise_without_bound, "noise",
                     "The multiplier counts in units of what one client can add, so the noise is sigma times C."),
         WrongAnswer("noise each", _round_noise_each, "noise", "Add the noise once, to the sum, not once for a client."),
+        WrongAnswer("no clip", _round_without_clip, "Without noise", "One client can move this sum without a bound."),
+        WrongAnswer("forgot phi", _round_without_phi, "starts", "Return the body, not its change."),
     ),
 )  # fmt: skip
 def check_private_round(answer: Callable[..., Any]) -> str | None:
@@ -288,6 +317,8 @@ def check_private_round(answer: Callable[..., Any]) -> str | None:
             return f"It should return the new body, a tensor [4]; it returned {short(given)}."
         if torch.allclose(given, expected):
             continue
+        if torch.allclose(given + phi, expected):
+            return "It is the right change, but the new body starts from phi."
         plain = solution_private_round(phi, updates, noise=0 * noise, **setting)
         move, right = (still - phi).norm().item(), (plain - phi).norm().item()
         share = (given - still).norm().item() / max(move, 1e-12)
@@ -316,6 +347,7 @@ def check_private_round(answer: Callable[..., Any]) -> str | None:
                     "The clip shortens the noise too: what leaves has length C at most, signal and noise together."),
         WrongAnswer("b", {"a": False, "b": False, "c": False, "d": False}, "b",
                     "Dividing by a constant changes sum and noise alike. It does not matter which constant."),
+        WrongAnswer("a list", ["b"], "dictionary"),
     ),
 )  # fmt: skip
 def check_servers(answer: Any) -> str | None:
@@ -334,12 +366,16 @@ def check_servers(answer: Any) -> str | None:
 @exercise(
     "04-7",
     solution=2.125,
-    hints=("The trace is the sum of the two squares.",),
+    hints=("The trace is the sum of the two squares, times the square of the head.",
+           "The heads are equal, so they cancel in the ratio."),
     wrong_answers=(
         WrongAnswer("equal", 1, "got 1", "Both lie on the bottom, but the walls differ: compare the traces."),
         WrongAnswer("upside down", 2 / 4.25, "got 0.47", "You divided the flat point by the sharp one."),
+        WrongAnswer("sums", 1.25, "got 1.25", "Squares add up, not the numbers themselves."),
+        WrongAnswer("one square", 4, "got 4", "Both coordinates are hit by the noise: two squares on each side."),
+        WrongAnswer("no number", "twice", "another number"),
     ),
-)
+)  # fmt: skip
 def check_rise(answer: Any) -> str | None:
     difference = unlike(answer, 2.125, 1e-6)
     return difference and f"It should be another number: got {short(answer)}."
@@ -358,6 +394,10 @@ def check_rise(answer: Any) -> str | None:
                     "The noise is sigma C: at the small C there is little of it, but the clip cuts nearly everybody."),
         WrongAnswer("clip", {"C = 0.1": "clip", "C = 1": "clip"}, "C = 1",
                     "At C = 1 few updates are cut. But the noise has grown with C."),
+        WrongAnswer("one word more", {"C = 0.1": "clip", "C = 1": "both"}, "should be 'clip' or 'noise'"),
+        WrongAnswer("other words", {"C = 0.1": "SAM", "C = 1": "noise"}, "should be 'clip' or 'noise'",
+                    "SAM moves along the axis. The question is what it meets there: the clip or the noise."),
+        WrongAnswer("a word", "clip", "dictionary"),
     ),
 )  # fmt: skip
 def check_regimes(answer: Any) -> str | None:
