@@ -157,7 +157,7 @@ CHAPTERS: tuple[Chapter, ...] = (
         ),
     ),
     DP2_FEDSAM,
-    DP2_FEDSAM.also("results", quick={}),
+    DP2_FEDSAM.also("results", quick={"live_seeds": 2, "live_rounds": 4, "draws": 8}),
     DP2_FEDSAM.also("proofs", quick={"draws": 50_000, "federations": 200, "repetitions": 20}),
     CVFL,
     CVFL.also("results", quick={"live_rounds": 50, "live_seeds": 1}),
