@@ -206,7 +206,7 @@ def _summed(sampled: Sequence[bool], size: int, mu: float, sigma: float, delta: 
 @exercise(
     "01-7",
     solution=solution_client_epsilon,
-    hints=("Count first: which rounds make a client upload? Read lines 4 to 13 of Algorithm 1.",
+    hints=("Count first: which rounds make a client upload? In round 1 everybody does, later the cohort of the round.",
            "One replaced sample takes away z z^T / n and brings another: how far is that at most, for |z|^2 <= mu?",
            "T Gaussian releases of sensitivity W and noise sigma are one with the shift sqrt(T) W / sigma: "
            "`fedbook.privacy.gaussian.exact_epsilon(shift, delta)`.",),

@@ -134,7 +134,8 @@ def _half_each(weight: Tensor, bias: Tensor, bound: float) -> tuple[Tensor, Tens
 @exercise(
     "00-p6",
     solution=solution_clip_model,
-    hints=("How long is the vector that holds the entries of both tensors?", "One length, one factor for both."),
+    hints=("How long is the vector that holds the entries of both tensors?",
+           "Two tensors of length C each make one of length sqrt(2) C: take one factor for both."),
     wrong_answers=(
         WrongAnswer("each by itself", _each_by_itself, "length 1.41421",
                     "Two tensors of length C make an update of length sqrt(2) C: clip them with one common factor."),
