@@ -96,22 +96,23 @@ def draw_dither(axes: Sequence[Axes], x: float, levels: np.ndarray, u: np.ndarra
     level = decoded[-1] + u[-1]
     top.plot(levels, np.zeros(len(levels)), "|", color=style.INK, markersize=26, markeredgewidth=2, linestyle="")
     top.axhline(0, color=style.GRID, linewidth=1, zorder=0)
-    points = ((x, "input", PARTY, 0.5), (moved, "+ u", UP, 0.5), (level, "level", style.INK, -0.75),
-              (decoded[-1], "decoded", SERVER, -0.75))  # fmt: skip
+    points = ((x, "input", PARTY, 0.9), (moved, "input + u", UP, 0.5), (level, "its level", style.INK, -0.6),
+              (decoded[-1], "level - u: decoded", SERVER, -1.0))  # fmt: skip
     for place, text, colour, height in points:
         top.plot([place], [0], "o", color=colour, markersize=8, linestyle="", alpha=0.9)
         top.text(place, height, text, color=colour, ha="center", va="center")
-    top.set(xlim=(levels[0] - 0.3, levels[-1] + 0.3), ylim=(-1.2, 1), yticks=[], title="the last message")
+    top.set(xlim=(levels[0] - 0.3, levels[-1] + 0.3), ylim=(-1.25, 1.15), yticks=[], title="the last message")
     edges = np.linspace(x - step / 2, x + step / 2, 13)
     bottom.hist(decoded, bins=edges, color=SERVER, alpha=0.6)
     bottom.axvline(x, color=PARTY, linewidth=2)
     bottom.set(xlim=top.get_xlim(), ylim=(0, max(8, len(u) / 4)), xlabel="decoded value", ylabel="messages")
 
 
-def draw_cells(ax: Axes, cloud: Tensor, codes: Tensor, points: Tensor) -> None:
-    """Points of the unit square coloured by their code, and the codewords. Shapes: [n, 2], [n], [4^b, 2]."""
+def draw_cells(ax: Axes, codes: Tensor, points: Tensor) -> None:
+    """The unit square coloured by the code of each place, and the codewords. Shapes: [n, n] by x and y, [4^b, 2]."""
     order = np.arange(len(points)) * 7 % len(points)  # neighbours get different colours
-    ax.scatter(*cloud.numpy().T, c=order[codes.numpy()], cmap="tab20", s=4, alpha=0.55, linewidths=0)
+    look = {"extent": (-0.5, 0.5, -0.5, 0.5), "origin": "lower", "interpolation": "nearest", "alpha": 0.55}
+    ax.imshow(order[codes.numpy().T], cmap="tab20", **look)
     ax.plot(*points.numpy().T, "o", color=style.INK, markersize=5, linestyle="")
     ax.set(xlim=(-0.62, 0.62), ylim=(-0.62, 0.62), aspect="equal", xticks=[], yticks=[])
     ax.set(xlabel="first number", ylabel="second number")
