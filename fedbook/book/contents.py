@@ -88,7 +88,9 @@ CVFL = Chapter(
     citation="T. Castiglia, A. Das, S. Wang, S. Patterson. Compressed-VFL: Communication-Efficient Learning with "
     "Vertically Partitioned Data. ICML 2022, arXiv 2206.08330.",
     claim="Parties that hold different features may compress what they exchange and still converge.",
-    parameters=_sizes(quick={}),
+    parameters=_sizes(
+        quick={"rounds": 10, "train_samples": 1500, "test_samples": 500, "repetitions": 2, "chains": 200},
+    ),
 )
 
 CHAPTERS: tuple[Chapter, ...] = (
