@@ -100,7 +100,7 @@ def test_the_stored_gain_of_sam_depends_on_the_clip_norm():
 def test_a_stored_cell_comes_out_again():
     cells = by_clip_and_radius(stored("04_radius"))
     changes = {"epsilon": 2.0, "clip_norm": 0.5, "sam_radius": 0.2}
-    again = run(planned("dp2-fedsam", (0, 1), **changes).rounds(noise_key="seed"))  # as the table was made
+    again = run(planned("dp2-fedsam", (0, 1), **changes).rounds())
     assert accuracy(again).tolist() == pytest.approx(cells[0.5, 0.2][:2], abs=0.01)
 
 
