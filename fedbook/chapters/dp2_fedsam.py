@@ -387,8 +387,8 @@ def check_rise(answer: Any) -> str | None:
 @exercise(
     "04-8",
     solution={"C = 0.1": "clip", "C = 1": "noise"},
-    hints=("At C = 0.1, how long are the updates beside C, and what does a larger q do to them?",
-           "At C = 1, what is ten times as large as at C = 0.1?"),
+    hints=("At C = 0.1, what does a larger q do to the share that is clipped?",
+           "At C = 1 most updates pass whole: what happens to the noise beside their mean?"),
     wrong_answers=(
         WrongAnswer("swapped", {"C = 0.1": "noise", "C = 1": "clip"}, "C = 0.1",
                     "The noise is sigma C: at the small C there is little of it, but the clip cuts nearly everybody."),

@@ -51,6 +51,9 @@ CASES = [
 ]  # fmt: skip
 
 
+REMADE = {"04_digits"}  # tables made with the default noise key; the others are older
+
+
 @cache
 def printed(number):
     """All that the committed notebooks of a chapter printed."""
@@ -91,5 +94,6 @@ def test_a_stored_cell_run_again(name, method, varied, apart):
     changes = table["settings"] | cell.get("settings", {}) | cell["tuned"] | cell["varied"]
     run, metric = cell["runs"][0], table["metric"]
     again = plan(paper(table["paper"]), method, table["problem"], table["profile"], changes, (run["seed"],), "cpu")
-    rounds, _ = execute(again.rounds(noise_key="seed"))  # as these tables were made
+    noise_key = {} if name in REMADE else {"noise_key": "seed"}  # as the table was made
+    rounds, _ = execute(again.rounds(**noise_key))
     assert float(rounds.history.values(metric)[1][0, -1]) == pytest.approx(run["metrics"][metric], abs=apart)
