@@ -290,8 +290,8 @@ class DP2FedSAM:
         """Whose data a release counts for: everybody's with amplification (None), or the cohort's without.
 
         A head tells its client's past, and in cohorts of fixed size the others' pasts depend on whether one client
-        was drawn: the argument that makes rounds independent (chapter 4, proofs, section 5) then fails. For Poisson cohorts
-        everybody is drawn by himself and it holds.
+        was drawn: the argument that makes rounds independent (chapter 4, proofs, section 5) then fails. For Poisson
+        cohorts everybody is drawn by himself and it holds.
         """
         return cohort if self.config.counted == "fixed" and self.method.shared == "body" else None
 
