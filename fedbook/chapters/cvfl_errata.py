@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 
 class Erratum(NamedTuple):
-    """``kind``: false, loose, ambiguous, experiment or code. ``number`` names what the page computes twice: as the
-    paper has it and as it is; ``section``: of the page."""
+    """``kind``: false, does not follow, loose, ambiguous, experiment or code.
+
+    ``number`` names what the page computes twice: as the paper has it and as it is; ``section``: of the page.
+    """
 
     kind: str
     where: str
@@ -83,7 +85,7 @@ ERRATA: dict[str, Erratum] = {
         "appendix B, top-k",
         "rank by dh_m / dtheta_m, unknown until all parties send",
         "that is known to the party alone; dF / dh_m is meant",
-        "change of the ranked quantity when party 2 moves: as meant and as printed",
+        "change of the ranked quantity when party 2 moves: as printed and as meant",
         "8",
     ),
     "endpoint-levels": Erratum(
@@ -103,7 +105,7 @@ ERRATA: dict[str, Erratum] = {
         "8",
     ),
     "no-dither": Erratum(
-        "false",
+        "ambiguous",
         "Table 1, scalar",
         "the same, without dither",
         "it is a mean over dithers; the worst case is Delta^2 / 4",
@@ -111,7 +113,7 @@ ERRATA: dict[str, Erratum] = {
         "8",
     ),
     "summed-twice": Erratum(
-        "false",
+        "ambiguous",
         "Theorem 4.4",
         "the noise is divided by the sum over t < T",
         "by the sum over rounds, as the other terms",
@@ -119,7 +121,7 @@ ERRATA: dict[str, Erratum] = {
         "7",
     ),
     "batch-forgotten": Erratum(
-        "false",
+        "ambiguous",
         "appendix B",
         "V, q and k for the rate, without B",
         "with B, as in Table 1: E_m counts the whole batch",
@@ -131,14 +133,14 @@ ERRATA: dict[str, Erratum] = {
         "before Lemma 1",
         "the lemma bounds a difference of objective function values",
         "of gradients",
-        "squared difference of values and of slopes, F = (h_1 + h_2)^2 / 2",
+        "the bound and the squared difference of values, F = (h_1 + h_2)^2 / 2",
         "3",
     ),
     "square-forgotten": Erratum(
         "false", "(A.14)", "a bound with |E|", "with |E|^2", "bound and value for F = h_1 h_2 and an error of 3", "3"
     ),
     "spurious-two": Erratum(
-        "false", "(A.33), (A.34)", "2 (1 + 1/n) before the last sum", "1 + 1/n, as in (A.35)", "factor for Q = 4", "4"
+        "loose", "(A.33), (A.34)", "2 (1 + 1/n) before the last sum", "1 + 1/n, as in (A.35)", "factor for Q = 4", "4"
     ),
     "grown-error": Erratum(
         "false",
@@ -156,9 +158,11 @@ ERRATA: dict[str, Erratum] = {
         "inner product with the move and the sum it equals",
         "5",
     ),
-    "turned-sign": Erratum("false", "(A.76)", "G-hat minus G in the first term", "G minus G-hat", "first term", "5"),
+    "turned-sign": Erratum(
+        "false", "(A.76)", "minus grad F with G minus G-hat", "grad F, or G-hat minus G", "first term", "5"
+    ),
     "descent-constant": Erratum(
-        "false",
+        "does not follow",
         "(A.83)",
         "1 - 1/8 - 1/16 - 1/256",
         "1 - 1/8 - 1/16 - 1/128, still above 3/4",
@@ -166,7 +170,7 @@ ERRATA: dict[str, Erratum] = {
         "5",
     ),
     "noise-of-a-round": Erratum(
-        "false",
+        "does not follow",
         "(A.82)",
         "8 Q^4 L L_m^2 eta^4",
         "16 Q^4 L L_m^2 eta^4 (and 32 for 16 beside |grad F|^2)",
@@ -174,10 +178,10 @@ ERRATA: dict[str, Erratum] = {
         "5",
     ),
     "compression-halved": Erratum(
-        "false", "(A.83)", "16 Q^3 eta (1 + 2 L Q eta)", "32, as in (A.82) and (A.84)", "factor", "5"
+        "does not follow", "(A.83)", "16 Q^3 eta (1 + 2 L Q eta)", "32, as in (A.82) and (A.84)", "factor", "5"
     ),
     "rising-loss": Erratum(
-        "false",
+        "does not follow",
         "(A.85)",
         "4 times the fall of F in a round",
         "8/3 of it; 4 only after telescoping, with inf F",
