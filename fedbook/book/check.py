@@ -21,9 +21,6 @@ from fedbook.book.checked_book import Book, Problem, generated
 from fedbook.book.contents import CHAPTERS
 from fedbook.book.product import tags
 
-# Not yet rewritten: the rules of reading (style and numbers) are not asked of them. To become empty, and go.
-EXEMPT = ("02_hetero_ssfl", "03_prirfed")
-
 TAGS = {
     *("parameters", "setup", "record", "widget", "exercise", "solution", "nav", "figure", "hide-input", "algorithm"),
     *("nbval-ignore-output", "nbval-check-output"),
@@ -40,16 +37,9 @@ def check_notebook(path: str | Path) -> list[Problem]:
     Raises: FileNotFoundError, ValueError (no notebook).
     """
     book = Book.read(path)
-    return _problems(book, STRUCTURE if book.name in EXEMPT else (*STRUCTURE, *READING))
-
-
-def reading_problems(path: str | Path) -> list[Problem]:
-    """The problems by the rules of reading alone, exempt or not. Raises: FileNotFoundError, ValueError."""
-    return _problems(Book.read(path), READING)
-
-
-def _problems(book: Book, rules: Sequence[Rule]) -> list[Problem]:
-    return sorted((problem for rule in rules for problem in rule(book)), key=lambda one: (one.cell, one.rule))
+    return sorted(
+        (problem for rule in (*STRUCTURE, *READING) for problem in rule(book)), key=lambda one: (one.cell, one.rule)
+    )
 
 
 def one_title(book: Book) -> Iterator[Problem]:
@@ -182,7 +172,7 @@ def main(paths: Sequence[str]) -> int:
     """List every problem of these notebooks, exempt or not, and how many there are by rule."""
     total = 0
     for path in paths:
-        problems = _problems(Book.read(path), (*STRUCTURE, *READING))
+        problems = check_notebook(path)
         total += len(problems)
         counts = Counter(problem.rule for problem in problems)
         print(*(f"{Path(path).name}: {problem}" for problem in problems), sep="\n")

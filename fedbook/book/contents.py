@@ -71,6 +71,26 @@ FEDSC = Chapter(
     parameters=_sizes(quick={"rounds": 3, "repetitions": 2, "draws": 300}),
 )
 
+HETERO_SSFL = Chapter(
+    number=2,
+    slug="hetero_ssfl",
+    title="Hetero-SSFL: self-supervision with a different network at every client",
+    citation="D. Makhija, N. Ho, J. Ghosh. Federated Self-supervised Learning for Heterogeneous Clients. 2022, "
+    "arXiv 2205.12493.",
+    claim="Aligning representations of one public set lets clients with different networks learn from each other.",
+    parameters=_sizes(quick={}),
+)
+
+PRIRFED = Chapter(
+    number=3,
+    slug="prirfed",
+    title="PriRFed: private federated learning on manifolds",
+    citation="Z. Huang, W. Huang, P. Jawanpuria, B. Mishra. Federated Learning on Riemannian Manifolds with "
+    "Differential Privacy. arXiv 2404.10029.",
+    claim="Noise in the tangent space gives differential privacy to federated learning on curved spaces.",
+    parameters=_sizes(quick={}),
+)
+
 DP2_FEDSAM = Chapter(
     number=4,
     slug="dp2_fedsam",
@@ -127,37 +147,12 @@ CHAPTERS: tuple[Chapter, ...] = (
     FEDSC,
     FEDSC.also("results", quick={"live_rounds": 5, "live_seeds": 2}),
     FEDSC.also("proofs", quick={"draws": 1000, "descent_rounds": 20, "repetitions": 4}),
-    Chapter(
-        number=2,
-        slug="hetero_ssfl",
-        title="Hetero-SSFL: self-supervision with a different network at every client",
-        citation="D. Makhija, N. Ho, J. Ghosh. Federated Self-supervised Learning for Heterogeneous Clients. 2022, "
-        "arXiv 2205.12493.",
-        claim="Aligning representations of one public set lets clients with different networks learn from each other.",
-        parameters=_sizes(
-            quick={"rounds": 3, "repetitions": 1, "draws": 500, "drift_rounds": 6},
-            paper={"rounds": 200, "repetitions": 3},
-        ),
-    ),
-    Chapter(
-        number=3,
-        slug="prirfed",
-        title="PriRFed: private federated learning on manifolds",
-        citation="Z. Huang, W. Huang, P. Jawanpuria, B. Mishra. Federated Learning on Riemannian Manifolds with "
-        "Differential Privacy. arXiv 2404.10029.",
-        claim="Noise in the tangent space gives differential privacy to federated learning on curved spaces.",
-        parameters=_sizes(
-            quick={
-                "samples": 3000,
-                "agents": 10,
-                "rounds": 10,
-                "repetitions": 2,
-                "draws": 20_000,
-                "triangles": 2_000,
-            },
-            paper={"repetitions": 10, "rounds": 200},
-        ),
-    ),
+    HETERO_SSFL,
+    HETERO_SSFL.also("results", quick={}),
+    HETERO_SSFL.also("proofs", quick={}),
+    PRIRFED,
+    PRIRFED.also("results", quick={}),
+    PRIRFED.also("proofs", quick={}),
     DP2_FEDSAM,
     DP2_FEDSAM.also("results", quick={"live_seeds": 2, "live_rounds": 4, "draws": 8}),
     DP2_FEDSAM.also("proofs", quick={"draws": 50_000, "federations": 200, "repetitions": 20}),

@@ -9,7 +9,7 @@ import nbformat
 import pytest
 
 from fedbook.book import check
-from fedbook.book.check import check_notebook, reading_problems
+from fedbook.book.check import check_notebook
 from fedbook.book.contents import navigation
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -66,8 +66,8 @@ def good(mini):
 
 @pytest.fixture
 def problems(good, tmp_path, monkeypatch):
-    """A function: change a copy of the good chapter, which is exempt, and give the problems of the result."""
-    monkeypatch.setattr(check, "EXEMPT", ("00_start_here",))
+    """A function: change a copy of the good chapter and give the problems of the result, by the rules of structure."""
+    monkeypatch.setattr(check, "READING", ())
 
     def change(alter=lambda book: None, name="00_start_here"):
         book = copy.deepcopy(good)
@@ -182,6 +182,7 @@ MUTATIONS = [
 
 
 LAB = ", ".join(f"name{n}" for n in range(7))
+READING_RULES = check.READING
 READING = [
     ("ruff", source(MARKED, "total = 1  # " + "far " * 20 + "away")),
     ("ruff", source(MARKED, "import os")),
@@ -204,22 +205,21 @@ READING = [
 
 
 def test_the_good_chapter_has_no_problem(problems, monkeypatch):
-    assert [str(problem) for problem in problems()] == []
-    monkeypatch.setattr(check, "EXEMPT", ())
+    monkeypatch.setattr(check, "READING", READING_RULES)
     assert [str(problem) for problem in problems()] == []
 
 
 @pytest.mark.parametrize(("rule", "alter"), READING, ids=[f"{n}-{rule}" for n, (rule, _) in enumerate(READING)])
 def test_one_change_breaks_one_rule_of_reading(problems, monkeypatch, rule, alter):
     monkeypatch.setattr(check, "STRUCTURE", ())
-    assert problems(alter) == [], "the chapter is exempt"
-    monkeypatch.setattr(check, "EXEMPT", ())
+    assert problems(alter) == []
+    monkeypatch.setattr(check, "READING", READING_RULES)
     assert {problem.rule for problem in problems(alter)} == {rule}
 
 
 def test_a_longer_cell_may_be_the_algorithm(problems, monkeypatch):
     monkeypatch.setattr(check, "STRUCTURE", ())
-    monkeypatch.setattr(check, "EXEMPT", ())
+    monkeypatch.setattr(check, "READING", READING_RULES)
 
     def algorithm(lines):
         return lambda book: book.cells[FILLER].update(
@@ -230,10 +230,10 @@ def test_a_longer_cell_may_be_the_algorithm(problems, monkeypatch):
     assert [problem.rule for problem in problems(algorithm(31))] == ["cell-lines"]
 
 
-def test_the_list_of_problems_knows_no_exemption(good, tmp_path, capsys):
+def test_the_command_lists_the_problems(good, tmp_path, capsys):
     path = tmp_path / "00_start_here.ipynb"
     nbformat.write(good, path)
-    assert check.main([str(path)]) == 0 and reading_problems(path) == []
+    assert check.main([str(path)]) == 0
     book = copy.deepcopy(good)
     source(PROSE, "The widget says 3.4.")(book)
     nbformat.write(book, path)

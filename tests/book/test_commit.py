@@ -6,6 +6,7 @@ import json
 import nbformat
 import pytest
 
+from fedbook.book.check import check_notebook
 from fedbook.book.commit import CommitError, commit_chapter, plain_png, scrub
 from fedbook.book.contents import navigation
 from fedbook.book.product import WIDGET_VIEW
@@ -96,8 +97,7 @@ def test_a_notebook_with_an_error_is_not_rewritten(mini, tmp_path):
 
 
 def test_a_rewritten_notebook_keeps_the_rules_or_is_not_committed(mini, tmp_path, monkeypatch):
-    monkeypatch.setattr("fedbook.book.commit.EXEMPT", ())
-    monkeypatch.setattr("fedbook.book.check.EXEMPT", ())
+    monkeypatch.setattr("fedbook.book.commit.check_notebook", check_notebook)
     path = mini.write(tmp_path / "00_start_here.ipynb", mini.markdown("It is 0.94."), mini.code("print(0.93)"))
     before = path.read_bytes()
     with pytest.raises(CommitError, match="00_start_here: prose-number: cell 1: 0.94 stands in no output"):

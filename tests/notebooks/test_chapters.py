@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedbook.book.check import EXEMPT, check_notebook, reading_problems
+from fedbook.book.check import check_notebook
 from fedbook.book.contents import CHAPTERS, notebooks_folder
 from fedbook.book.run import run_all, table
 
@@ -13,12 +13,6 @@ RUNS = [pytest.param(one, id=one.name, marks=() if one.kind == "lesson" else pyt
 def test_rules(chapter):
     problems = "\n".join(str(problem) for problem in check_notebook(notebooks_folder() / chapter.file))
     assert not problems, f"{chapter.file}:\n{problems}"
-
-
-@pytest.mark.parametrize("name", EXEMPT)
-def test_an_exempt_notebook_still_needs_it(name):
-    problems = reading_problems(notebooks_folder() / f"{name}.ipynb")
-    assert problems, f"{name} keeps every rule now: take it out of EXEMPT (and EXEMPT out of check.py when it is empty)"
 
 
 @pytest.mark.parametrize("chapter", RUNS)

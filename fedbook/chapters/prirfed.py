@@ -1,0 +1,1 @@
+"""Chapter 3: drawings and answers of exercises of the lesson on PriRFed."""
