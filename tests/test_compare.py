@@ -41,6 +41,13 @@ def test_what_was_tuned_is_said_and_whether_more_lies_beyond_the_grid(capsys, mo
     assert sum("at the edge" in line for line in out) == 2
 
 
+def test_values_that_hold_commas_are_set_apart_by_semicolons(capsys):
+    words = ["compare", "fedavg", *TINY, "--methods", "fedavg", "--seeds", 1, "--vary", "partition=iid; classes"]
+    status, out, _ = call(capsys, *words)
+    assert status == 0
+    assert [cell["partition"] for cell in json.loads(out[-1])["cells"]] == ["iid", "classes"]
+
+
 def test_the_edge_is_none_where_nothing_is_allowed_beyond():
     kinds = papers.paper("fedavg").settings
     grid = {"momentum": [0.0, 0.5, 0.9], "local_epochs": [1, 5], "weighting": ["size", "uniform"], "lr": [0.1]}

@@ -33,6 +33,14 @@ STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))  # channels, stride of the stag
 BLOCKS18, BLOCKS34 = (2, 2, 2, 2), (3, 4, 6, 3)  # in each stage; a block has two layers; stem and classifier: 2
 
 
+class GroupNorm(nn.GroupNorm):
+    """PyTorch's layer; without gradients ``vmap`` refuses images whose channels lie last in memory, but not rows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, C, ...] to the same."""
+        return super().forward(x) if torch.is_grad_enabled() else super().forward(x.flatten(2)).view(x.shape)
+
+
 class GroupBlock(nn.Module):
     """relu(norm(conv(relu(norm(conv(x))))) + x), the last x projected by a 1x1 convolution where the shape changes.
 
@@ -41,10 +49,10 @@ class GroupBlock(nn.Module):
 
     def __init__(self, inward: int, outward: int, stride: int) -> None:
         super().__init__()
-        self.first = nn.Sequential(_conv(inward, outward, 3, stride), nn.GroupNorm(GROUPS, outward))
-        self.second = nn.Sequential(_conv(outward, outward, 3, 1), nn.GroupNorm(GROUPS, outward))
+        self.first = nn.Sequential(_conv(inward, outward, 3, stride), GroupNorm(GROUPS, outward))
+        self.second = nn.Sequential(_conv(outward, outward, 3, 1), GroupNorm(GROUPS, outward))
         same = inward == outward and stride == 1
-        projection = () if same else (_conv(inward, outward, 1, stride), nn.GroupNorm(GROUPS, outward))
+        projection = () if same else (_conv(inward, outward, 1, stride), GroupNorm(GROUPS, outward))
         self.shortcut = nn.Sequential(*projection)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -68,12 +76,12 @@ def resnet34(c: int, h: int, w: int, classes: int) -> nn.Sequential:
 
 def resnet18_imagenet(c: int, h: int, w: int, classes: int) -> nn.Sequential:
     """The original form: 7x7 convolution of stride 2 and pooling in front, so images shrink by 4 before the blocks."""
-    stem = (_conv(c, 64, 7, 2), nn.GroupNorm(GROUPS, 64), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
+    stem = (_conv(c, 64, 7, 2), GroupNorm(GROUPS, 64), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
     return _resnet(stem, BLOCKS18, classes)
 
 
 def _small_stem(c: int) -> tuple[nn.Module, ...]:
-    return _conv(c, 64, 3, 1), nn.GroupNorm(GROUPS, 64), nn.ReLU()
+    return _conv(c, 64, 3, 1), GroupNorm(GROUPS, 64), nn.ReLU()
 
 
 def _resnet(stem: tuple[nn.Module, ...], numbers: tuple[int, ...], classes: int) -> nn.Sequential:

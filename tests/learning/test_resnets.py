@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedbook.learning.resnets import resnet18, resnet34
+from fedbook.learning.resnets import GroupNorm, resnet18, resnet34
 from fedbook.randomness import stream
 
 WIDTHS = (64, 128, 256, 512)
@@ -33,3 +33,13 @@ def test_as_many_parameters_as_published(make, blocks, size):
         assert body == counted(c, blocks) == size - 9 * 64 * (3 - c)
         assert sum(p.numel() for p in net.parameters()) == body + 512 * 10 + 10
         assert not list(net.buffers())  # nothing that is averaged over batches
+
+
+def test_models_side_by_side_are_judged_where_channels_lie_last():
+    """Convolutions may leave channels last in memory; vmap refuses PyTorch's group norm there without gradients."""
+    layer = GroupNorm(32, 64).double()
+    for size in (8, 1):
+        x = numbers(0, 3, 2, size, size, 64).permute(0, 1, 4, 2, 3)
+        expected = torch.stack([layer(one) for one in x])
+        with torch.no_grad():
+            assert torch.allclose(torch.func.vmap(layer)(x), expected, rtol=1e-12, atol=1e-12)
