@@ -175,7 +175,9 @@ def _parser() -> Parser:
     comparing.add_argument("--methods", help="comma-separated; default all").completer = completion.methods
     comparing.add_argument("--seeds", type=_whole, default=3, help="how many: 0, 1, ...; default 3")
     lists = {"action": "append", "default": [], "metavar": "KEY=V1,V2"}
-    comparing.add_argument("--vary", **lists, help="an axis of the table; ';' between values with commas").completer = completion.settings
+    comparing.add_argument(
+        "--vary", **lists, help="an axis of the table; ';' between values with commas"
+    ).completer = completion.settings
     comparing.add_argument("--tune", **lists, help="chosen on held-out data").completer = completion.settings
     lists["metavar"] = "KEY=VALUE"
     comparing.add_argument("--tune-set", **lists, help="changes while tuning").completer = completion.settings

@@ -65,21 +65,6 @@ def unlike(got: Any, expected: Any, tolerance: float = 1e-9) -> str | None:
     return None if bool(got == expected) else phrase
 
 
-def finding_problem(answer: Any) -> str | None:
-    """What an experiment's finding lacks: a question, at least three seeds and an interval; None if it is complete."""
-    wanted = ("question", "seeds", "low", "high")
-    if not isinstance(answer, dict) or any(word not in answer for word in wanted):
-        return f"It should be a dictionary with {', '.join(wanted)}; it is {short(answer)}."
-    if not isinstance(answer["question"], str) or not answer["question"].strip().endswith("?"):
-        return "The question should be one sentence that ends with a question mark."
-    if isinstance(answer["seeds"], bool) or not isinstance(answer["seeds"], int) or answer["seeds"] < 3:
-        return f"At least 3 seeds are needed for an interval; seeds is {short(answer['seeds'])}."
-    low, high = answer["low"], answer["high"]
-    if not all(isinstance(v, (int, float)) and math.isfinite(v) for v in (low, high)) or low > high:
-        return f"low and high should be numbers with low <= high; they are {short(low)} and {short(high)}."
-    return None
-
-
 def short(value: Any) -> str:
     """A short text for anything, also for what refuses to be shown."""
     try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -165,26 +165,6 @@ def spread_text(values: Any, form: str, deviation_form: str | None = None) -> st
     lost = f" ({len(values) - len(whole)} diverged)" if len(whole) < len(values) else ""
     deviation = f" ± {float(whole.std()):{deviation_form or form}}" if len(whole) > 1 else ""
     return f"{float(whole.mean()):{form}}{deviation}{lost}"
-
-
-def text_table(
-    rows: Iterable[Sequence[Any]], widths: Sequence[int] | None = None, left: int | str = 1, gap: str | None = None
-) -> str:
-    """Rows as lines of text, the first ``left`` columns flush left, the others right; or signs: "><".
-
-    ``widths``: of the columns, the last one for all that follow, joined as they are; default the longest text of
-    each, two blanks between. ``gap``: other blanks.
-    """
-    rows = [[str(value) for value in row] for row in rows]
-    count = max(map(len, rows))
-    if widths is None:
-        wide = [max(len(row[i]) for row in rows if i < len(row)) for i in range(count)]
-    else:
-        wide = [*widths, *[widths[-1]] * (count - len(widths))]
-    gap = gap if gap is not None else "  " if widths is None else ""
-    signs = (left if isinstance(left, str) else "<" * left) + ">" * count
-    lines = (gap.join(f"{v:{s}{w}}" for v, s, w in zip(row, signs, wide, strict=False)).rstrip() for row in rows)
-    return "\n".join(lines)
 
 
 # --- figures

@@ -84,9 +84,3 @@ def test_the_best_so_far_is_interpolated():
     assert results.reached([0, 10, 20], [0.0, math.nan, 0.5], 0.25) == pytest.approx(15.0)
     assert results.reached([0, 10, 20], [math.nan, 0.5, 0.4], 0.25) == 10.0
     assert results.reached([0, 10], [0.0, 0.5], 0.6) is None
-
-
-def test_texts_line_up():
-    assert results.text_table([["a", 1], ["bcd", 22]]) == "a     1\nbcd  22"
-    assert results.text_table([["a", 1, 2], ["b", 10, 20]], (3, 4)) == "a     1   2\nb    10  20"
-    assert results.text_table([["a", "b"], ["c"]], (3, 2), left="><", gap="|") == "  a|b\n  c"

@@ -51,23 +51,6 @@ def bits_per_round(
     }[account]
 
 
-def index_bits(form: str, batch_size: int, width: int, kept: int) -> int:
-    """Bits that say which ``kept`` of ``width`` components of every vector of a batch were sent.
-
-    * "list": for each vector the numbers of the kept components, ceil(log2 width) bits each.
-    * "bitmap": for each vector one bit a component.
-    * "shared": one list or one bitmap, the shorter one, for the whole batch; only a rule that keeps the same
-      components of every vector allows it.
-
-    Where all components are kept there is nothing to say: 0 bits. Raises: TypeError, ValueError (``kept``), KeyError.
-    """
-    arguments.integer("kept", kept, 1, width)
-    if kept == width:
-        return 0
-    one_list = kept * (width - 1).bit_length()  # bit_length of width - 1 is ceil(log2 width)
-    return {"list": batch_size * one_list, "bitmap": batch_size * width, "shared": min(one_list, width)}[form]
-
-
 @dataclass(frozen=True)
 class TimeModel:
     """Seconds of a run in which all parties work and send at the same time.

@@ -1,12 +1,8 @@
 """Accounts against a simulation that sends messages one by one, and against the paper's tables."""
 
-import math
-from itertools import combinations
-
 import pytest
 
-from fedbook.compression import TopK
-from fedbook.papers.cvfl.accounts import GB, MB, TimeModel, bits_per_round, index_bits
+from fedbook.papers.cvfl.accounts import GB, MB, TimeModel, bits_per_round
 
 
 def counted(batch_size, widths, server_size, bits, server_bits, echo):
@@ -55,32 +51,6 @@ def test_costs_of_an_epoch_are_the_tables():
             expected, abs=5e-4
         )
     assert GB == 1024 * MB
-
-
-def test_index_bits_by_enumeration():
-    """As many bits as tell all sets apart, for both forms and every k of a small width."""
-    for width in (1, 2, 3, 5, 8):
-        assert {index_bits(form, 6, width, width) for form in ("list", "bitmap", "shared")} == {0}
-        for kept in range(1, width):
-            sets = list(combinations(range(width), kept))
-            digits = max(len(f"{i:b}") for i in range(width))
-            lists = {"".join(f"{i:0{digits}b}" for i in s) for s in sets}
-            bitmaps = {"".join("01"[i in s] for i in range(width)) for s in sets}
-            assert len(lists) == len(bitmaps) == len(sets)
-            assert {len(text) for text in lists} == {index_bits("list", 1, width, kept)}
-            assert {len(text) for text in bitmaps} == {index_bits("bitmap", 1, width, kept)}
-            assert index_bits("shared", 6, width, kept) == min(len(min(lists)), width)
-            assert index_bits("list", 6, width, kept) == 6 * index_bits("list", 1, width, kept)
-    assert index_bits("bitmap", 7, 9, 2) == 63
-
-
-def test_index_bits_are_what_top_k_sends():
-    """Bodies of real messages: 4 bytes a value, then the index in whole bytes."""
-    for batch, width in ((3, 8), (5, 33), (2, 100)):
-        for kept in range(1, width + 1):
-            own = min(index_bits(form, batch, width, kept) for form in ("list", "bitmap"))
-            for shared, bits in ((False, own), (True, index_bits("shared", batch, width, kept))):
-                assert TopK(kept).payload_bytes(batch, width, shared) == 4 * batch * kept + math.ceil(bits / 8)
 
 
 def test_seconds_by_a_clock():
