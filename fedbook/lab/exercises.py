@@ -12,10 +12,10 @@ import dis
 import functools
 import html
 import importlib
-import importlib.util
 import inspect
 import pkgutil
 import textwrap
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,16 +53,18 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Verdict(show.Quiet):
-    """What the learner is told: ``status`` is "not attempted", "right" or "wrong"."""
+    """What the learner is told: ``status`` is "not attempted", "right" or "wrong"; ``line``: where the answer raised."""
 
     id: str
     status: str
     problem: str = ""
     hint: str = ""
+    line: str = ""
 
     def __str__(self) -> str:
         text = f"{SIGNS[self.status]} Exercise {self.id}: {self.status}"
         text += f". {self.problem}" if self.problem else "."
+        text += f"\n  Raised in {self.line}" if self.line else ""
         return text + (f"\n  Hint: {self.hint}" if self.hint else "")
 
 
@@ -89,34 +91,31 @@ def exercise(
 
 
 def check(id: str, answer: Any = ...) -> Verdict:
-    """Judge ``answer`` (a value or a function) and display the verdict; whatever it is, no error leaves here.
+    """Judge ``answer`` (a value or a function) and show the verdict; whatever it is, no error leaves here.
 
+    A notebook displays the verdict, any other program prints it.
     Raises: ValueError only for an ``id`` that no exercise has, which is the author's mistake.
     """
     one = find(id)
-    status, problem = _judge(one, answer)
+    raised: list[BaseException] = []
+    status, problem = _judge(one, answer, raised)
     hint = _hint(one, problem) if status == WRONG else ""
-    verdict = Verdict(id, status, problem, hint)
-    show.show({"text/plain": str(verdict), "text/html": _html(verdict)})
+    line = next((_line(error, answer) for error in reversed(raised) if short(error) in problem), "")
+    verdict = Verdict(id, status, problem, hint, line)
+    if not show.show({"text/plain": str(verdict), "text/html": _html(verdict)}):
+        print(verdict)
     return verdict
 
 
 def find(id: str) -> Exercise:
     """The exercise ``id``; the chapters' modules are imported if it is not yet registered. Raises: ValueError."""
     if id not in EXERCISES and isinstance(id, str):
-        for name in _modules(id.partition("-")[0]):
-            importlib.import_module(name)
+        chapters = importlib.import_module("fedbook.chapters")
+        for module in pkgutil.iter_modules(chapters.__path__):
+            importlib.import_module(f"fedbook.chapters.{module.name}")
     if id not in EXERCISES:
         raise wrong(ValueError, "id", id, "one of " + (", ".join(sorted(EXERCISES)) or "none: nothing is registered"))
     return EXERCISES[id]
-
-
-def _modules(number: str) -> list[str]:
-    """Modules that may register the exercises of a chapter: all of ``fedbook.chapters``, and ``lab.chapterNN``."""
-    chapters = importlib.import_module("fedbook.chapters")
-    names = [f"fedbook.chapters.{one.name}" for one in pkgutil.iter_modules(chapters.__path__)]
-    old = f"fedbook.lab.chapter{number}"
-    return names + [old] * (number.isdigit() and importlib.util.find_spec(old) is not None)
 
 
 def solution_source(id: str) -> str:
@@ -170,16 +169,28 @@ def is_stub(answer: Any) -> bool:
     if inspect.isfunction(answer):
         steps = list(dis.get_instructions(answer))
         constants = [step.argval for step in steps if step.opname in ("LOAD_CONST", "RETURN_CONST")]
-        return {step.opname for step in steps} <= STUB_OPERATIONS and all(c in (None, ...) for c in constants)
+        empty = {step.opname for step in steps} <= STUB_OPERATIONS and all(c in (None, ...) for c in constants)
+        return empty and not _says_none(answer)
     return False
 
 
-def _judge(one: Exercise, answer: Any) -> tuple[str, str]:
-    """Status and problem; every exception of the learner's code ends here."""
+def _says_none(function: Callable) -> bool:
+    """Whether ``return None`` is written out: an answer, though it compiles to the same as an empty body."""
+    try:
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    except (OSError, SyntaxError, TypeError, ValueError):  # typed where no source is kept, or part of a line
+        return False
+    return any(isinstance(node, ast.Return) and isinstance(node.value, ast.Constant) for node in ast.walk(tree))
+
+
+def _judge(one: Exercise, answer: Any, raised: list[BaseException] | None = None) -> tuple[str, str]:
+    """Status and problem; every exception of the learner's code ends here, those of a function in ``raised``."""
     try:
         if is_stub(answer):
             return NOT_ATTEMPTED, ""
-        problem = one.checker(_watched(answer) if callable(answer) else answer)
+        if inspect.isfunction(one.solution) and not callable(answer):
+            return WRONG, f"Expected a function, got {short(answer)}."
+        problem = one.checker(_watched(answer, [] if raised is None else raised) if callable(answer) else answer)
         return (RIGHT, "") if problem is None else (WRONG, str(problem))
     except NotAttempted:
         return NOT_ATTEMPTED, ""
@@ -189,7 +200,16 @@ def _judge(one: Exercise, answer: Any) -> tuple[str, str]:
         return WRONG, f"It could not be judged, because it raised {short(error)}."
 
 
-def _watched(function: Callable) -> Callable:
+def _line(error: BaseException, answer: Callable) -> str:
+    """The line of the learner's cell in which ``error`` left it, with its number in the cell; "" if none is known."""
+    code, found = getattr(answer, "__code__", None), ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if code is not None and frame.filename == code.co_filename and frame.line:
+            found = f"line {frame.lineno} of the cell: {frame.line}"
+    return found
+
+
+def _watched(function: Callable, raised: list[BaseException]) -> Callable:
     """The learner's function; where it returns ``...`` or raises NotImplementedError nothing was attempted."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -197,6 +217,9 @@ def _watched(function: Callable) -> Callable:
             result = function(*args, **kwargs)
         except NotImplementedError:
             raise NotAttempted from None
+        except BaseException as error:
+            raised.append(error)
+            raise
         if result is ...:
             raise NotAttempted
         return result

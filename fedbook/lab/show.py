@@ -13,13 +13,15 @@ SLIDERS = Path(__file__).with_name("sliders.js")
 WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
 
 
-def show(bundle: dict[str, Any], metadata: dict[str, Any] | None = None) -> None:
-    """Display one MIME bundle in the current cell."""
+def show(bundle: dict[str, Any], metadata: dict[str, Any] | None = None) -> bool:
+    """Display one MIME bundle in the current cell; whether there is one."""
     from IPython import get_ipython
     from IPython.display import display
 
-    if get_ipython() is not None:
-        display(bundle, metadata=metadata or {}, raw=True)
+    if get_ipython() is None:
+        return False
+    display(bundle, metadata=metadata or {}, raw=True)
+    return True
 
 
 def show_text(text: str) -> None:

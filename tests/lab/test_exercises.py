@@ -1,6 +1,7 @@
 """Exercises, those of all chapters among them: solutions pass, usual mistakes get their hint, nonsense a message."""
 
 import importlib
+import inspect
 import math
 import pkgutil
 import re
@@ -10,7 +11,6 @@ import pytest
 import torch
 
 import fedbook.chapters
-import fedbook.lab
 from fedbook.book.contents import CHAPTERS, notebooks_folder
 from fedbook.lab import exercises
 from fedbook.lab.compare import first_difference, unlike
@@ -62,10 +62,8 @@ def check_quarter(answer):
     return difference and f"The value: {difference}."
 
 
-for package in (fedbook.chapters, fedbook.lab):
-    for module in pkgutil.iter_modules(package.__path__):
-        if package is fedbook.chapters or re.fullmatch(r"chapter\d\d", module.name):
-            importlib.import_module(f"{package.__name__}.{module.name}")
+for module in pkgutil.iter_modules(fedbook.chapters.__path__):
+    importlib.import_module(f"fedbook.chapters.{module.name}")
 
 ALL = sorted(EXERCISES)
 OF_CHAPTERS = [id for id in ALL if not id.startswith("test-")]
@@ -191,6 +189,36 @@ def test_places_left_open_are_not_attempted():
         return result
 
     assert check("test-1", half_done).status == "not attempted"
+
+
+def test_none_that_is_written_out_is_an_answer():
+    def answer(values, sizes):
+        return None
+
+    assert check("test-1", answer).problem.endswith("expected 1.75, got None.")
+
+
+@pytest.mark.parametrize("id", [id for id in ALL if inspect.isfunction(EXERCISES[id].solution)])
+def test_a_value_where_a_function_is_asked(id):
+    assert check(id, 3).problem == "Expected a function, got 3."
+
+
+def test_the_line_that_raised_is_told_and_the_hints_still_come():
+    def answer(values, sizes):
+        total = 0
+        return values[0] / total
+
+    verdict = check("test-1", answer)
+    assert "raised ZeroDivisionError" in verdict.problem
+    assert re.fullmatch(r"line \d+ of the cell: return values\[0\] / total", verdict.line)
+    assert verdict.line in str(verdict) and check("test-1", lambda values, sizes: 1.5).line == ""
+
+
+def test_outside_a_notebook_the_verdict_is_printed(capsys):
+    check("test-2", 0.5)
+    assert (
+        capsys.readouterr().out == "✗ Exercise test-2: wrong. The value: expected 0.25, got 0.5.\n  Hint: Square it.\n"
+    )
 
 
 def test_changing_the_arguments_is_told():
