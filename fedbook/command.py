@@ -13,7 +13,7 @@ import shutil
 import signal
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -198,6 +198,16 @@ def _parser() -> Parser:
     copying = commands.add_parser("notebooks", help="copy the chapters' notebooks to a new folder, to work in")
     copying.add_argument("to", metavar="DIR", type=Path, help="not there yet, or empty: nothing is overwritten")
     copying.set_defaults(call=_notebooks)
+
+    asking = commands.add_parser("exercises", help="list the exercises, or copy the notebooks without their solutions")
+    asking.add_argument("--student", metavar="DIR", type=_folder, help="for the copy: not there yet, or empty")
+    asking.set_defaults(call=_exercises)
+
+    grading = commands.add_parser("grade", help="run the notebooks that students handed in; a table of their verdicts")
+    grading.add_argument("folder", metavar="DIR", type=_folder, help="a folder a student, or a notebook a student")
+    grading.add_argument("--out", type=_folder, metavar="FILE", help="the table as CSV, one line an exercise")
+    grading.add_argument("--timeout", type=float, default=60.0, help="seconds a cell may take; default 60")
+    grading.set_defaults(call=_grade)
 
     data = commands.add_parser("data", help="fetch, verify and report a dataset")
     data.add_argument("name", nargs="?").completer = completion.datasets
@@ -425,8 +435,7 @@ def _odd(cell: dict) -> Iterator[str]:
 def _book(options: argparse.Namespace) -> int:
     from fedbook import arguments, book, shipped
 
-    if not all(importlib.util.find_spec(name) for name in ("nbval", "papermill")):
-        print('fedbook: the book is run by papermill and nbval: pip install "fedbook[book]"', file=sys.stderr)
+    if not _needs_book():
         return 1
     from fedbook.book.commit import commit_all
 
@@ -449,17 +458,63 @@ def _book(options: argparse.Namespace) -> int:
 
 
 def _notebooks(options: argparse.Namespace) -> int:
+    return _copied(options.to)
+
+
+def _copied(to: Path, change: Callable[[str], str] | None = None) -> int:
     from fedbook import shipped
 
     source = shipped.folder("notebooks", "00_start_here.ipynb")
     if source is None:
         raise FileNotFoundError("the notebooks do not come with this copy of fedbook; a wheel or a checkout has them")
     try:
-        copied = shipped.copy_notebooks(source, options.to)
+        copied = shipped.copy_notebooks(source, to, change)
     except ValueError as error:
         raise BadArguments(str(error)) from error
-    print(f"{len(copied)} notebooks; to open them: jupyter lab {options.to}", file=sys.stderr)
-    print(json.dumps({"folder": str(options.to), "notebooks": [path.name for path in copied]}))
+    print(f"{len(copied)} notebooks; to open them: jupyter lab {to}", file=sys.stderr)
+    print(json.dumps({"folder": str(to), "notebooks": [path.name for path in copied]}))
+    return 0
+
+
+def _needs_book() -> bool:
+    """Whether what runs notebooks is installed; if not, that is said."""
+    there = all(importlib.util.find_spec(name) for name in ("nbval", "papermill"))
+    if not there:
+        print('fedbook: notebooks are run by papermill and nbval: pip install "fedbook[book]"', file=sys.stderr)
+    return there
+
+
+def _exercises(options: argparse.Namespace) -> int:
+    if not _needs_book():
+        return 1
+    from fedbook.book import classroom
+
+    if options.student is not None:
+        return _copied(options.student, classroom.for_students)
+    known = {id: chapter.name for id, chapter in classroom.of_chapters().items()}
+    print(*(f"{id:8} {name}" for id, name in known.items()), sep="\n")
+    print(json.dumps(known))
+    return 0
+
+
+def _grade(options: argparse.Namespace) -> int:
+    if not _needs_book():
+        return 1
+    import pandas
+
+    from fedbook.book import classroom
+
+    if options.out is not None and options.out.is_dir():
+        raise BadArguments(f"--out: got {str(options.out)!r}, a folder; allowed is a file")
+    try:
+        grades = classroom.grade(options.folder, options.timeout)
+    except (ValueError, TypeError) as error:
+        raise BadArguments(str(error)) from error
+    if options.out is not None:
+        outputs.write(options.out, pandas.DataFrame(grades).to_csv(index=False))
+    print(classroom.table(grades))
+    counts = {status: sum(one.status == status for one in grades) for status in classroom.STATUSES}
+    print(json.dumps({"students": len({one.student for one in grades}), **counts}))
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from fedbook import arguments
@@ -22,9 +23,10 @@ def folder(name: str, holding: str) -> Path | None:
     return next((place for place in places if (place / holding).is_file()), None)
 
 
-def copy_notebooks(source: Path, to: Path) -> list[Path]:
+def copy_notebooks(source: Path, to: Path, change: Callable[[str], str] | None = None) -> list[Path]:
     """Copy notebooks, frames and images of ``source`` to the new folder ``to``, all or nothing; the notebooks there.
 
+    ``change``: from the text of a notebook to what is written.
     Raises: ValueError (``to`` is a file, or a folder that holds something: nothing is ever overwritten), OSError.
     """
     allowed = "a folder that is not there yet, or an empty one: nothing is overwritten"
@@ -36,6 +38,8 @@ def copy_notebooks(source: Path, to: Path) -> list[Path]:
         fresh.mkdir()
         for notebook in sorted(source.glob("[0-9]*.ipynb")):
             shutil.copyfile(notebook, fresh / notebook.name)
+            if change is not None:
+                (fresh / notebook.name).write_text(change(notebook.read_text(encoding="utf-8")), encoding="utf-8")
         for part in ("frames", "images"):
             if (source / part).is_dir():
                 shutil.copytree(source / part, fresh / part, copy_function=shutil.copyfile)

@@ -2,7 +2,7 @@
 
 One process a notebook, because papermill changes the working directory of its process and because the peak
 memory of a process's children is exact only if there is one kernel. It imports nothing of fedbook: papermill
-alone, or nbval on what papermill prepared, is enough.
+alone, or nbval or nbclient on what papermill prepared, is enough.
 """
 
 from __future__ import annotations
@@ -62,6 +62,30 @@ def by_nbval(job: dict[str, Any]) -> str:
     return "" if status in (0, 1) else f"nbval ended with status {int(status)}"
 
 
+def by_nbclient(job: dict[str, Any]) -> str:
+    """Execute every cell whatever the others give, each for ``each`` seconds at most; what there is is kept."""
+    import nbclient
+    import nbformat
+
+    by_papermill(job, prepare_only=True)
+    book = nbformat.read(job["product"], as_version=4)
+    for cell in book.cells:
+        if cell.cell_type == "code":
+            cell.outputs = []
+    client = nbclient.NotebookClient(
+        book,
+        timeout=job["each"],
+        allow_errors=True,
+        interrupt_on_timeout=True,
+        kernel_name="python3",
+        resources={"metadata": {"path": job["folder"]}},
+    )
+    client.on_cell_start = lambda cell, cell_index: nbformat.write(book, job["product"])
+    client.execute()
+    nbformat.write(book, job["product"])
+    return ""
+
+
 class Keeper:
     """The pytest plugin that writes outputs and status of nbval's cells into the notebook at ``product``."""
 
@@ -94,7 +118,7 @@ def execute(job: dict[str, Any]) -> dict[str, Any]:
     """Run the job's notebook; what went wrong outside its cells comes back under ``failure``."""
     start = time.perf_counter()
     try:
-        failure = (by_nbval if job["compare"] else by_papermill)(job)
+        failure = (by_nbclient if "each" in job else by_nbval if job["compare"] else by_papermill)(job)
     except Exception as error:
         failure = f"{type(error).__name__}: {error}"
     return {"seconds": time.perf_counter() - start, "peak_mb": peak_of_children(), "failure": failure}

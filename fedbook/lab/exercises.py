@@ -53,7 +53,7 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Verdict(show.Quiet):
-    """What the learner is told: ``status`` is "not attempted", "right" or "wrong"; ``line``: where the answer raised."""
+    """What the learner is told: ``status`` is "not attempted", "right" or "wrong"; ``line`` is what raised."""
 
     id: str
     status: str
