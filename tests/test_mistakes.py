@@ -68,12 +68,12 @@ MISTAKES = [
     (["run", "cvfl", *DIGITS, "--set", "bits=64"], 2, "bits: got 64"),
     (["run", "cvfl", *DIGITS, "--method", "secure-sum"], 2, "fusion: got 'concat'"),
     # comparisons
-    (["compare", "fedavg", "--methods", "fedavg;local"], 2, "method: got 'fedavg;local'"),
+    (["compare", "fedavg", "--methods", "fedavg|local"], 2, "method: got 'fedavg|local'"),
     (["compare", "fedavg", "--methods", "fedavg local"], 2, "method: got 'fedavg local'"),
     (["compare", "fedavg", "--seeds", "0"], 2, "seeds: got 0"),
     (["compare", "fedavg", "--seeds", "0,1,2"], 2, "--seeds: got '0,1,2'"),
     (["compare", "fedavg", "--vary", "method=fedavg,local"], 2, "--set: got 'method'"),
-    (["compare", "fedavg", "--vary", "lr=0.1;0.2"], 2, "--set lr: got '0.1;0.2'"),
+    (["compare", "fedavg", "--vary", "lr=0.1|0.2"], 2, "--set lr: got '0.1|0.2'"),
     (["compare", "fedavg", "--tune", "lr=0.1,"], 2, "--set lr: got ''"),
     (["compare", "fedavg", "--vary", "lr=1,2", "--tune", "lr=1,2"], 2, "lr"),
     # notebooks, data, chapters
