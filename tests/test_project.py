@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import fedbook
+
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -115,8 +117,15 @@ def test_ci_runs_the_commands_of_the_readme():
     assert "make book" in readme and os.access(ROOT / ".ci" / "run", os.X_OK)
 
 
+def test_citation_and_changes_know_the_version():
+    (cited,) = re.findall(r"(?m)^version: (.*)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    changes = re.findall(r"(?m)^## ([\d.]+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+    assert cited == changes[0] == fedbook.__version__
+
+
 SOURCE = (
-    ".ci", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "Makefile", "README.md", "benchmarks", "constraints.txt",
+    ".ci", ".devcontainer", ".github", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in",
+    "Makefile", "README.md", "benchmarks", "constraints.txt",
     "data", "environment.yml", "fedbook", "notebooks", "pyproject.toml", "setup.py", "tests",
 )  # fmt: skip
 
