@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: setup book test test-slow lab clean
+.PHONY: setup book test test-slow test-browser lab clean
 
 setup: $(READY)
 
@@ -32,6 +32,10 @@ test: $(READY)
 # the rest: kills in many moments, long outcomes, all stored cells, results and proofs
 test-slow: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
+
+# the built pages in a headless Chromium, a part of test-slow; skipped, and said, where there is none
+test-browser: $(READY)
+	$(BIN)/python -m pytest tests/browser
 
 # on a copy: what is played with in class never shows in git, and no later make touches it
 lab: $(READY)
