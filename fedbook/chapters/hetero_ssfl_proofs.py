@@ -12,7 +12,7 @@ from fedbook.lab.exercises import WrongAnswer, exercise
 def _problem(answer: Any, right: float) -> str | None:
     if isinstance(answer, bool) or not isinstance(answer, (int, float)):
         return f"It should be one number; it is {short(answer)}."
-    return None if math.isclose(answer, right, rel_tol=5e-3) else f"The number is not {short(answer)}."
+    return None if math.isclose(answer, right, rel_tol=1e-3) else f"The number is not {short(answer)}."
 
 
 @exercise(
@@ -25,7 +25,7 @@ def _problem(answer: Any, right: float) -> str | None:
         WrongAnswer("L for L - 1", 40 / 201, "is not", "Centring takes one direction away: divide by L - 1."),
         WrongAnswer("unbiased", 0.0, "is not", "That is the mean of HSIC_1. CKA by HSIC_b was asked for."),
         WrongAnswer("squared", 40 / 200**2, "is not", "Only one factor 1/(L - 1) is left after the division by norms."),
-        WrongAnswer("Gaussian widths", 50 / 251, "is not", "That is d/(L + d) for one Gaussian width."),
+        WrongAnswer("one width", 50 / 200, "is not", "Both effective dimensions count, by the root of their product."),
         WrongAnswer("text", "40/200", "one number"),
     ),
 )  # fmt: skip
@@ -42,7 +42,7 @@ def check_strangers(answer: Any) -> str | None:
         WrongAnswer("no squares", math.sqrt(6 / 9), "is not", "The squares of the eigenvalues count, not these."),
         WrongAnswer("trace share", 6 / 9, "is not", "That is the share of the trace: squares, then a root."),
         WrongAnswer("no root", 20 / 25, "is not", "Take the root: one of two norms cancels."),
-        WrongAnswer("width 1", 4 / 5, "is not", "The client has width 2: two eigenvalues."),
+        WrongAnswer("width 3", math.sqrt(24 / 25), "is not", "The client has width 2: two eigenvalues."),
         WrongAnswer("one", 1.0, "is not", "The mean kernel has rank 4, the client's at most 2."),
         WrongAnswer("text", "root", "one number"),
     ),
