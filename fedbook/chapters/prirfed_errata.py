@@ -297,7 +297,7 @@ ERRATA: dict[str, Erratum] = {
         "Theorem 5.5",
         "the mean squared gradient falls to q_0 q",
         "a drift term for unlike agents",
-        "E f'², two agents, 100 steps, T = 10,000; at most",
+        "E f'², two agents, 100 steps, T = 10,000, Option 2; at most",
         11,
     ),
     "needless-sequence": Erratum(
@@ -329,7 +329,7 @@ ERRATA: dict[str, Erratum] = {
         "Theorem 5.6",
         "the mean squared gradient falls like 1 / T",
         "for equal agents only; see the repaired forms",
-        "E f'², two unlike agents, no noise, T = 10,000; at most",
+        "E f'², two unlike agents, no noise, T = 10,000, Option 2; at most",
         12,
     ),
     "start-constant": Erratum(
