@@ -60,7 +60,7 @@ ERRATA: dict[str, Erratum] = {
     ),
     "noise-constant": Erratum(
         "false",
-        "noise of Algorithm 2",
+        "noise of Algorithm 2, constant not given",
         "o = 1 gives (0.15, 0.0001) for a full-batch call",
         "o = 2.88; 3 to 4 at the other settings",
         "epsilon at that delta; at most",
@@ -91,11 +91,11 @@ ERRATA: dict[str, Erratum] = {
         4,
     ),
     "ambient-noise": Erratum(
-        "false",
-        "sampling on the hyperboloid, if read as projection",
-        "project an ambient Gaussian on the tangent space",
+        "ambiguous",
+        "sampling on the hyperboloid",
+        "left to a citation; projecting an ambient Gaussian is the usual reading",
         "draw at the origin and transport; projection is right on the sphere only",
-        "mean square length at x_0 = 2.6; dimension",
+        "mean square length of projected noise, x_0 = 2.6; dimension",
         2,
     ),
     "factor-s": Erratum(
@@ -392,9 +392,9 @@ ERRATA: dict[str, Erratum] = {
     "sum-scaled": Erratum(
         "experiment",
         "Figure 1",
-        "the noise of the mean, with progress that needs the gradient of the sum",
-        "the sum has 70 times the sensitivity",
-        "epsilon of one call with the sum; claimed",
+        "progress that the gradient of the mean does not make under the published noise",
+        "open; if it was the gradient of the sum, it has 70 times the sensitivity",
+        "epsilon of one call, if it was the sum; claimed",
         4,
     ),
     "figure-1-total": Erratum(
