@@ -148,7 +148,7 @@ CHAPTERS: tuple[Chapter, ...] = (
     FEDSC.also("results", quick={"live_rounds": 5, "live_seeds": 2}),
     FEDSC.also("proofs", quick={"draws": 1000, "descent_rounds": 20, "repetitions": 4}),
     HETERO_SSFL,
-    HETERO_SSFL.also("results", quick={}),
+    HETERO_SSFL.also("results", quick={"live_seeds": 1}),
     HETERO_SSFL.also("proofs", quick={"rounds": 4, "products": 8}),
     PRIRFED,
     PRIRFED.also("results", quick={}),
