@@ -119,7 +119,8 @@ def draw_clouds(axes: Sequence[Axes], clouds: Mapping[str, Tensor], labels: Tens
             colour = colours.get(label, style.SHADE)
             look = {"markersize": 8 if label in colours else 5, "markeredgewidth": 0, "linestyle": ""}
             ax.plot(*rows.T, marker=f"${label}$", color=colour, alpha=1.0 if label in colours else 0.6, **look)
-        ax.set(xlim=(-0.25, 0.25), ylim=(-0.25, 0.25), aspect="equal", title=name)
+        ax.set(xlim=(-0.2, 0.2), ylim=(-0.2, 0.2), aspect="equal", title=name, xlabel="strongest direction")
+    axes[0].set_ylabel("next direction")
 
 
 def draw_learning(axes: Sequence[Axes], curves: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) -> None:
