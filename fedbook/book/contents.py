@@ -78,7 +78,7 @@ HETERO_SSFL = Chapter(
     citation="D. Makhija, N. Ho, J. Ghosh. Federated Self-supervised Learning for Heterogeneous Clients. 2022, "
     "arXiv 2205.12493.",
     claim="Aligning representations of one public set lets clients with different networks learn from each other.",
-    parameters=_sizes(quick={}),
+    parameters=_sizes(quick={"rounds": 2, "repetitions": 2, "agree_rounds": 1, "collapse_steps": 30}),
 )
 
 PRIRFED = Chapter(
