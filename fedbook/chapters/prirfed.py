@@ -17,7 +17,8 @@ from fedbook.lab.draw import draw_images
 from fedbook.lab.exercises import WrongAnswer, exercise
 
 __all__ = [
-    "ROUND_COLOURS", "cone", "draw_floor", "draw_images", "draw_ledger", "draw_risks", "draw_scene", "draw_system", "turned_up",
+    "ROUND_COLOURS", "cone", "draw_floor", "draw_images", "draw_ledger", "draw_risks", "draw_scene", "draw_system",
+    "turned_up",
 ]  # fmt: skip
 
 AGENTS = {"A": style.PALETTE[0], "B": style.PALETTE[3], "C": style.PALETTE[2]}
@@ -68,7 +69,8 @@ def draw_scene(
 ) -> None:  # fmt: skip
     """A surface ("sphere", "cone", "hyperboloid") from ``angle`` and ``height`` in degrees, with things on it.
 
-    A name that begins with "_" is not written; ``colours`` by name, without that sign, else the palette in turn. ``plane``: a point and two vectors that span a square around it.
+    A name that begins with "_" is not written; ``colours`` by name, without that sign, else in turn.
+    ``plane``: a point and two vectors that span a square around it.
     Shapes: paths and points [n, 3], arrows (start [3], vector [3]), plane three times [3]; ``window``: limits.
     """
     view = _View(ax, angle, height, solid=surface == "sphere")
