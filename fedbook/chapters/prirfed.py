@@ -340,7 +340,7 @@ def check_noises(answer: Any) -> str | None:
 # --- 03-4: the direction of DP-RSVRG
 
 
-def solution_corrected(M, x, anchor, new, old, full):
+def solution_direction(M, x, anchor, new, old, full):
     return new - M.transport(anchor, x, old - full)
 
 
@@ -351,7 +351,7 @@ _NEW = torch.tensor([0.4, 0.1, -0.3], dtype=torch.float64)
 
 @exercise(
     "03-4",
-    solution=solution_corrected,
+    solution=solution_direction,
     hints=("At x = anchor the two one-record gradients are equal: what must be left?",
            "Which of the three vectors do not live at x?"),
     wrong_answers=(
@@ -367,10 +367,10 @@ _NEW = torch.tensor([0.4, 0.1, -0.3], dtype=torch.float64)
                     "expected", "All signs are turned: at the anchor this is minus the full gradient."),
     ),
 )  # fmt: skip
-def check_corrected(answer: Callable[..., Any]) -> str | None:
+def check_direction(answer: Callable[..., Any]) -> str | None:
     case = {"M": _Ball, "x": _Z, "anchor": _X, "new": _NEW, "old": _OLD, "full": _FULL}
     same = case | {"x": _X, "new": _OLD}
-    return first_difference(answer, solution_corrected, [case, same])
+    return first_difference(answer, solution_direction, [case, same])
 
 
 # --- 03-5: the noise of one call
