@@ -88,7 +88,7 @@ PRIRFED = Chapter(
     citation="Z. Huang, W. Huang, P. Jawanpuria, B. Mishra. Federated Learning on Riemannian Manifolds with "
     "Differential Privacy. arXiv 2404.10029.",
     claim="Noise in the tangent space gives differential privacy to federated learning on curved spaces.",
-    parameters=_sizes(quick={}),
+    parameters=_sizes(quick={"rounds": 8, "repetitions": 2, "images": 1000, "draws": 20_000}),
 )
 
 DP2_FEDSAM = Chapter(
