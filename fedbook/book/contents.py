@@ -151,7 +151,7 @@ CHAPTERS: tuple[Chapter, ...] = (
     HETERO_SSFL.also("results", quick={"live_seeds": 1}),
     HETERO_SSFL.also("proofs", quick={"rounds": 4, "products": 8}),
     PRIRFED,
-    PRIRFED.also("results", quick={}),
+    PRIRFED.also("results", quick={"live_seeds": 2, "live_rounds": 2, "gradient_steps": 30, "word_seeds": 2}),
     PRIRFED.also("proofs", quick={"draws": 20_000, "repetitions": 50, "rounds": 20}),
     DP2_FEDSAM,
     DP2_FEDSAM.also("results", quick={"live_seeds": 2, "live_rounds": 4, "draws": 8}),
