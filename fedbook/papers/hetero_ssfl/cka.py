@@ -109,24 +109,6 @@ def linear_cka(a: Tensor, b: Tensor, centre: bool = True, unbiased: bool = False
     return _cka(_products(a, b), a.square().sum(-1), b.square().sum(-1), unbiased)
 
 
-def cka_gradient(a: Tensor, mean: Tensor) -> Tensor:
-    """The gradient of CKA(a a^T, mean) with respect to a, in closed form; 0 where one of the two is constant.
-
-    2/|K'| (M'/|M'| - CKA K'/|K'|) a', with a' the centred a, K' = a' a'^T and M' the centred mean kernel.
-    Shapes: a [..., L, d], mean [..., L, L] -> [..., L, d], in units of 1/a.
-    Source: D10.
-    """
-    x, mean = _varying(a), _scaled(_varying_gram(mean))
-    size = _largest(x)
-    x = x / size
-    pull, push = mean @ x, x @ (x.mT @ x)  # M' a' and K' a'
-    k, m = _gram_norm(x)[..., None, None], torch.linalg.matrix_norm(mean, keepdim=True)
-    zero = (k == 0) | (m == 0)
-    k, m = torch.where(zero, 1, k), torch.where(zero, 1, m)
-    value = _dot(x, pull)[..., None, None] / (k * m)
-    return 2 / (k * size) * (pull / m - value * push / k)
-
-
 def mean_gram(representations: Sequence[Tensor], weights: Sequence[float], normalise: bool = False) -> Tensor:
     """The clients' mean kernel sum_j w_j K_j; the weights are divided by their sum.
 

@@ -28,17 +28,6 @@ def to_disk(x: Tensor) -> Tensor:
     return x[..., 1:] / (1 + x[..., :1])
 
 
-def from_disk(p: Tensor) -> Tensor:
-    """Points of the open Poincare ball on the hyperboloid. Shapes: ``[..., d]`` to ``[..., d + 1]``.
-
-    Raises: ValueError (a point on the boundary or beyond it). Source: PriRFed, section 6.3.
-    """
-    square = p.square().sum(-1, keepdim=True)
-    if bool((square >= 1).any()):
-        raise ValueError(f"p: the largest length is {float(square.max()) ** 0.5:.6g}; allowed is less than 1")
-    return torch.cat([1 + square, 2 * p], -1) / (1 - square)
-
-
 def sector_layout(taxonomy: Taxonomy, radius: float) -> Tensor:
     """The tree drawn in the hyperbolic plane: depth as distance from the root, every subtree in its own sector.
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedbook.privacy.gaussian import calibrate, exact_epsilon, gaussian_delta
+from fedbook.privacy.gaussian import exact_epsilon, gaussian_delta
 
 # The settings of the paper's Table 1: (agents, per round) of its rows, rounds of its columns, for calls of
 # (0.15, 1e-4) and slack 1e-3.
@@ -125,35 +125,6 @@ def run_guarantee(
         return Guarantee(0.0, 1.0, accountant)
     total_epsilon = participation_epsilon(agents, per_round, rounds, total, epsilon=epsilon, delta=delta)
     return Guarantee(total_epsilon, total, accountant)
-
-
-# --- why drawing agents does not amplify a guarantee for records
-
-
-def randomised_response_counterexample(epsilon: float, agents: int) -> tuple[float, float]:
-    """Epsilon of one round, and what Lemma 4.1 claims, where one of N agents is drawn and all but one say "2".
-
-    Agent 1 answers with its bit, flipped with chance 1 / (1 + e^epsilon): epsilon-private for its record. But
-    answers 0 and 1 say that it was drawn, so nothing hides in the draw. Found by comparing the laws of the three
-    answers under both bits. ``epsilon`` at most 700. Source: PriRFed, Lemma 4.1.
-    """
-    rate = 1 / agents
-    honest = 1 / (1 + math.exp(-epsilon))
-    zero = np.array([rate * honest, rate * (1 - honest), 1 - rate])
-    one = np.array([rate * (1 - honest), rate * honest, 1 - rate])
-    seen = zero > 0
-    return float(np.abs(np.log(zero[seen] / one[seen])).max()), _amplified(epsilon, rate)
-
-
-def separated_gaussian_counterexample(epsilon: float, delta: float, rate: float) -> tuple[float, float]:
-    """Delta of one round at Lemma 4.1's epsilon~, and its claim ``rate`` delta, for Gaussian calls far apart.
-
-    Every call has just the noise for (``epsilon``, ``delta``); the agents' points lie so far apart that each
-    output tells whose it is. The round then has the call's curve times the rate. Its (epsilon, rate delta) does
-    hold, for any calls. Source: PriRFed, Lemma 4.1.
-    """
-    mu = 1 / calibrate(epsilon, delta)
-    return rate * gaussian_delta(_amplified(epsilon, rate), mu), rate * delta
 
 
 def _mixture(

@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from scipy.stats import binom, norm
+from scipy.stats import binom
 
 from fedbook import privacy
 from fedbook.papers.prirfed.participation import (
@@ -15,9 +15,7 @@ from fedbook.papers.prirfed.participation import (
     compose_basic,
     participation_delta,
     participation_epsilon,
-    randomised_response_counterexample,
     run_guarantee,
-    separated_gaussian_counterexample,
     theorem_4_2,
 )
 
@@ -139,37 +137,3 @@ def test_the_mixture_is_its_sum_and_inverts():
         whole = participation_delta(0.5, 1, 1, c, epsilon=0.15, delta=1e-4)
         by_hand += binom.pmf(c, 30, 0.2) * whole
     assert participation_delta(0.5, 5, 1, 30, epsilon=0.15, delta=1e-4) == pytest.approx(by_hand, rel=1e-9)
-
-
-# --- Lemma 4.1
-
-
-def test_drawing_agents_does_not_amplify_randomised_response():
-    assert randomised_response_counterexample(1.0, 10) == (pytest.approx(1.0), pytest.approx(0.1586, abs=5e-5))
-    rng = np.random.default_rng(3)  # and by running it
-    draws = 400_000
-    asked, honest = rng.random((2, draws)) < 0.1, rng.random((2, draws)) < math.e / (1 + math.e)
-    answer = np.where(asked, np.where(honest, [[0], [1]], [[1], [0]]), 2)
-    zeros = (answer == 0).sum(1)
-    assert math.log(zeros[0] / zeros[1]) == pytest.approx(1.0, abs=4 * math.sqrt((1 / zeros).sum()))
-    for epsilon, agents in [(0.15, 100), (3.0, 5)]:
-        found, claimed = randomised_response_counterexample(epsilon, agents)
-        assert found == pytest.approx(epsilon) and claimed < 0.6 * epsilon
-    assert randomised_response_counterexample(1.0, 1) == (pytest.approx(1.0), pytest.approx(1.0))  # nobody to hide
-
-
-@pytest.mark.parametrize(("rate", "found", "claimed"), [(0.01, 2.2e-4, 1e-6), (0.1, 1.6e-3, 1e-5)])
-def test_drawing_agents_does_not_amplify_gaussian_calls(rate, found, claimed):
-    true, said = separated_gaussian_counterexample(0.15, 1e-4, rate)
-    assert true == pytest.approx(found, rel=0.03) and said == pytest.approx(claimed)
-    # the same from the two laws of the output: the changed agent near 0, the others far away
-    x = np.linspace(-12, 100, 400_001)
-    there, moved = norm.pdf(x, MU), norm.pdf(x)
-    away = (1 - rate) * norm.pdf(x, 80)
-
-    def hockey_stick(epsilon):
-        return np.trapezoid(np.maximum(rate * there + away - math.exp(epsilon) * (rate * moved + away), 0), x)
-
-    amplified = math.log(1 + rate * (math.exp(0.15) - 1))
-    assert true == pytest.approx(hockey_stick(amplified), rel=1e-5) and true > 100 * said
-    assert hockey_stick(0.15) == pytest.approx(rate * 1e-4, rel=1e-4)  # (epsilon, rate delta) does hold
