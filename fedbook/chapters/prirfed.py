@@ -384,7 +384,7 @@ def solution_call_noise(mu, n, C, E):
     "03-5",
     solution=solution_call_noise,
     hints=("How far can one replaced record move the mean of n clipped gradients?",
-           "E noisy steps of shift m each cost the root of E times m."),
+           "E noisy steps of shift a each cost the root of E times a."),
     wrong_answers=(
         WrongAnswer("one C", lambda mu, n, C, E: math.sqrt(E) * C / (n * mu), "expected",
                     "A replaced record leaves with length C and comes back with length C the other way: 2 C."),
