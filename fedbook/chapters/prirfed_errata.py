@@ -69,7 +69,7 @@ ERRATA: dict[str, Erratum] = {
     "svrg-step": Erratum(
         "false",
         "noise of Algorithm 3",
-        "a constant 1 gives (0.15, 0.0001) for a call",
+        "a constant 1 gives (0.15, 0.0001) for a call, by composition",
         "not even for one inner step on one drawn record",
         "delta of one inner step, n = 250; at most",
         4,
@@ -93,7 +93,7 @@ ERRATA: dict[str, Erratum] = {
     "ambient-noise": Erratum(
         "ambiguous",
         "sampling on the hyperboloid",
-        "left to a citation; projecting an ambient Gaussian is the usual reading",
+        "left to a citation; one tempting reading is to project an ambient Gaussian",
         "draw at the origin and transport; projection is right on the sphere only",
         "mean square length of projected noise, x_0 = 2.6; dimension",
         2,
@@ -133,7 +133,7 @@ ERRATA: dict[str, Erratum] = {
     ),
     "compact-set": Erratum(
         "false",
-        "Assumption 5.3",
+        "Assumption 5.3 and the first line of the proofs",
         "all iterates stay in a compact set, within the injectivity radius",
         "with Gaussian noise only with high probability",
         "chance that a step on the sphere exceeds pi, eta sigma = 1; assumed",
@@ -230,7 +230,7 @@ ERRATA: dict[str, Erratum] = {
     # convergence
     "active-clipping": Erratum(
         "false",
-        "Theorems 5.1 to 5.6",
+        "Theorem 5.1 (and 5.2 to 5.6 alike)",
         "no condition on tau",
         "no gradient may be clipped, tau >= L_f",
         "least squared gradient of Theorem 5.1, T = 1000; at most",
@@ -298,6 +298,14 @@ ERRATA: dict[str, Erratum] = {
         "the mean squared gradient falls to q_0 q",
         "a drift term for unlike agents",
         "E f'², two agents, 100 steps, T = 10,000, Option 2; at most",
+        11,
+    ),
+    "theorem-5-5-equal": Erratum(
+        "false",
+        "Theorem 5.5, Option 2",
+        "the bound holds when the next round starts at a random point",
+        "go on from the last point: a random one gives up half of the round",
+        "E f'², equal agents, eta = 1e-5, T = 10,000; at most",
         11,
     ),
     "needless-sequence": Erratum(
@@ -392,7 +400,7 @@ ERRATA: dict[str, Erratum] = {
     "sum-scaled": Erratum(
         "experiment",
         "Figure 1",
-        "progress that the gradient of the mean does not make under the published noise",
+        "progress that the gradient of the mean hardly makes under the published noise (1b, 1c; see the results)",
         "open; if it was the gradient of the sum, it has 70 times the sensitivity",
         "epsilon of one call, if it was the sum; claimed",
         4,
@@ -402,7 +410,7 @@ ERRATA: dict[str, Erratum] = {
         "Figure 1a",
         "epsilon 0.15",
         "that is one call; the run's (epsilon', delta') is never reported",
-        "epsilon of 200 rounds, everybody; named",
+        "epsilon of 200 rounds (T is ours), everybody; named",
         4,
     ),
     "eigengap": Erratum(
@@ -410,7 +418,7 @@ ERRATA: dict[str, Erratum] = {
         "Figure 1, caption",
         "eigengap 0.001",
         "a gap of singular values of one agent's data; and v is nu",
-        "gap of the matrix in (6.1); named",
+        "gap of one agent's matrix in (6.1), n = 70; named",
         13,
     ),
     "missing-settings": Erratum(
