@@ -20,7 +20,7 @@ __all__ = [
     "draw_triangle",
 ]  # fmt: skip
 
-CLIENT_COLOURS = (style.PALETTE[0], style.PALETTE[5], style.PALETTE[3])  # of the clients A, B, C
+CLIENT_COLOURS = (style.PALETTE[0], style.PALETTE[4], style.PALETTE[3])  # of the clients A, B, C
 
 # --- drawings
 
