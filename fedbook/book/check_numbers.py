@@ -1,7 +1,8 @@
-"""A number in the text is true on the page: it stands in an output of the notebook, or its source is named.
+"""A number in the text is true on the page: it stands in an output of its section, or its source is named.
 
-A decimal number in prose holds if an output (printed text, a table, a record) has a number that rounds to it; a
-percentage may stand there as a fraction. It is taken as cited if its sentence (or table row) links to a source
+A decimal number in prose holds if its section (from one ``##`` heading to the next) has a number that rounds to it, in
+an output (printed text, a table, a record) or, as settings do, in the code; the last section, which sums up, may take
+any. A percentage may stand there as a fraction. It is taken as cited if its sentence (or table row) links to a source
 on the web or holds ``<!-- cited: where -->``; such a comment alone in a paragraph covers the next paragraph or
 table. Code, numbers of theorems, sections, figures and equations, versions, and numbers without a decimal point
 (years, 1e-12) are not looked at.
@@ -34,6 +35,7 @@ LABEL = (
 PLACE = r"[\s~]*\(?[vA-Z]?\.?\d+(?:\.\d+)+\)?"
 LABELLED = re.compile(rf"(?:\b{LABEL}|§){PLACE}")
 LISTED = re.compile(rf"(?:\b{LABEL}s|§§|\bPython){PLACE}(?:(?:,|,? and| to| ?[-–]){PLACE})+")
+SECTION = re.compile(r"(?m)^## ")
 HEADING = re.compile(r"(?m)^(#+\s+|\*\*)\d+(\.\d+)+\b\.?")
 DECIMAL = re.compile(
     r"(?<![\w.])(?P<digits>\d{1,3}(?:,\d{3})+\.\d+|\d*\.\d+)(?![\d]*\.\d|\d)"
@@ -46,13 +48,22 @@ RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 
 
 def numbers_are_on_the_page(book: Book) -> Iterator[Problem]:
-    """Every decimal number in the prose stands in an output, or is cited; solutions are run by the tests."""
-    shown = sorted({value for _, cell in book.code() for value in output_numbers(cell)})
+    """Every decimal number in the prose stands in its section's outputs or code, or is cited; solutions are tested."""
+    section, of_cell = 0, {}
+    for number, cell in book.cells:
+        section += cell.cell_type == "markdown" and SECTION.search(cell.source) is not None
+        of_cell[number] = section
+    values: dict[int, set[float]] = {one: set() for one in of_cell.values()}
+    for number, cell in book.code():
+        values[of_cell[number]] |= output_numbers(cell) | _numbers(cell.source)
+    values[section] = set().union(*values.values())
+    shown = {one: sorted(found) for one, found in values.items()}
     for number, cell in book.cells:
         if cell.cell_type == "markdown" and not {"nav", "solution"} & set(tags(cell)):
+            here = shown[of_cell[number]]
             for text, value, half in uncited(cell.source):
-                if not any(_near(shown, value * scale, half * scale) for scale in ((1, 0.01) if "%" in text else (1,))):
-                    yield Problem("prose-number", number, f"{text} stands in no output and is not cited")
+                if not any(_near(here, value * scale, half * scale) for scale in ((1, 0.01) if "%" in text else (1,))):
+                    yield Problem("prose-number", number, f"{text} stands in no output of its section and is not cited")
 
 
 def uncited(markdown: str) -> Iterator[tuple[str, float, float]]:
@@ -93,9 +104,12 @@ def output_numbers(cell: Any) -> set[float]:
             if not kind.startswith("image/"):
                 texts.append(data if isinstance(data, str) else json.dumps(data))
         for text in texts:
-            text = MARKUP.sub(" ", "".join(text))
-            values |= {float(number.replace(",", "")) for number in NUMBER.findall(text)}
+            values |= _numbers(MARKUP.sub(" ", "".join(text)))
     return values
+
+
+def _numbers(text: str) -> set[float]:
+    return {float(number.replace(",", "")) for number in NUMBER.findall(text)}
 
 
 def _near(shown: list[float], value: float, half: float) -> bool:

@@ -78,6 +78,14 @@ def test_a_number_stands_in_an_output_that_rounds_to_it(mini, text, output, stan
     assert [problem.cell for problem in problems] == ([] if stands else [1])
 
 
+def test_a_number_stands_in_its_own_section_and_the_last_may_take_any(mini):
+    heads = [mini.markdown(f"## {i}\n\nIt is 0.94, with steps of 0.3.") for i in range(3)]
+    first, second = mini.printed(mini.code("lr = 0.3"), "0.941", 1), mini.printed(mini.code("lr = 0.3"), "0.93", 2)
+    book = mini.notebook(heads[0], first, heads[1], second, heads[2])
+    problems = list(numbers_are_on_the_page(Book("x", book, 1.0, tuple(enumerate(book.cells, start=1)))))
+    assert [(problem.cell, problem.message.split()[0]) for problem in problems] == [(3, "0.94")]
+
+
 def test_solutions_are_not_looked_at(mini):
     book = mini.notebook(mini.markdown("It is 0.5.", "solution", "ex-00-1"), mini.markdown("[1.5](x)", "nav"))
     assert not list(numbers_are_on_the_page(Book("x", book, 1.0, tuple(enumerate(book.cells, start=1)))))
