@@ -100,9 +100,7 @@ def test_a_rewritten_notebook_keeps_the_rules_or_is_not_committed(mini, tmp_path
     monkeypatch.setattr("fedbook.book.commit.check_notebook", check_notebook)
     path = mini.write(tmp_path / "00_start_here.ipynb", mini.markdown("It is 0.94."), mini.code("print(0.93)"))
     before = path.read_bytes()
-    with pytest.raises(
-        CommitError, match="00_start_here: prose-number: cell 1: 0.94 stands in no output"
-    ):
+    with pytest.raises(CommitError, match="00_start_here: prose-number: cell 1: 0.94 stands in no output"):
         commit_chapter(path)
     assert path.read_bytes() == before
 
