@@ -224,7 +224,7 @@ ERRATA: dict[str, Erratum] = {
         "loose",
         "Theorem 4.2, third term",
         "the compression term grows like Q^2",
-        "at rest nobody moves, so Q does not enter: measured without dither",
+        "no power of Q is needed (Corollary 5.1); at rest Q does not enter: measured without dither",
         "floor at Q = 4 over that at Q = 1",
         "6",
     ),

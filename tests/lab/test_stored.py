@@ -6,8 +6,6 @@ from fedbook.experiment import execute, plan
 from fedbook.lab.results import stored
 from fedbook.papers import paper
 
-REMADE = {"04_digits"}  # tables made with the default noise key; the others are older
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -28,6 +26,5 @@ def test_a_stored_cell_run_again(name, method, varied, apart):
     changes = table["settings"] | cell.get("settings", {}) | cell["tuned"] | cell["varied"]
     run, metric = cell["runs"][0], table["metric"]
     again = plan(paper(table["paper"]), method, table["problem"], table["profile"], changes, (run["seed"],), "cpu")
-    noise_key = {} if name in REMADE else {"noise_key": "seed"}  # as the table was made
-    rounds, _ = execute(again.rounds(**noise_key))
+    rounds, _ = execute(again.rounds())
     assert float(rounds.history.values(metric)[1][0, -1]) == pytest.approx(run["metrics"][metric], abs=apart)
