@@ -36,9 +36,9 @@ class Page:
         what = message.get("params", {})
         if message.get("method") == "Runtime.exceptionThrown":
             self.problems.append(what["exceptionDetails"].get("exception", what["exceptionDetails"]))
-        if message.get("method") == "Log.entryAdded" and what["entry"]["level"] == "error":
-            if "beforeunload" not in what["entry"]["text"]:  # left without saving: our doing
-                self.problems.append(what["entry"]["text"])
+        entry = what.get("entry", {})
+        if entry.get("level") == "error" and "beforeunload" not in entry["text"]:  # leaving without saving is ours
+            self.problems.append(entry["text"])
         if message.get("method") == "Page.javascriptDialogOpening":  # "leave without saving?"
             answer = {"method": "Page.handleJavaScriptDialog", "params": {"accept": True}}
             self.socket.send(json.dumps({"id": next(self.numbers)} | answer))
