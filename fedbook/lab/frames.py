@@ -1,6 +1,6 @@
 """Frames: pictures and sentences of a widget, drawn in advance for a page that has no kernel.
 
-``explore`` and ``run_panel`` emit them, as one more MIME type beside their static picture, where the environment
+``explore`` emits them, as one more MIME type beside its static picture, where the environment
 variable ``FEDBOOK_FRAMES`` asks for it; ``fedbook.book.frames`` puts them into the page.
 """
 

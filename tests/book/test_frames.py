@@ -31,16 +31,6 @@ split = choice("split", ["iid", "<shards>"], "iid")
 k, noisy = slider("k  clients", 0, 40, 1, 5), switch("n  noise", False)
 explore(draw, presets={"both": {"rate": 30.0, "k": 7}}, rate=rate, k=k, split=split, noisy=noisy)
 explore(lambda ax, *, t: f"round {t}", t=player("t  round", 0, 9, 1, 0));"""
-PANEL = """from fedbook.lab.runner import run_panel
-
-
-def last(ax, history):
-    ax.plot([state for _, state in history])
-    return f"step {history[-1][0]}"
-
-
-n = slider("n  steps", 2, 50, 1, 50)
-run_panel(lambda n: ((i, i * i) for i in range(n)), last, total=50, label="squares", n=n);"""
 PLAYER = """from matplotlib import animation, pyplot as plt
 from IPython.display import HTML, display
 figure, ax = plt.subplots(figsize=(1, 1))
@@ -54,8 +44,8 @@ plt.close(figure)"""
 def committed(mini, exempt, tmp_path_factory):
     """Path of a committed notebook, and the bytes of notebook and frames."""
     path = tmp_path_factory.mktemp("frames") / "00_start_here.ipynb"
-    cells = [mini.code(source, "widget") for source in (WIDGETS, PANEL)]
-    mini.write(path, mini.code(mini.parameters, "parameters"), *cells, mini.code(PLAYER))
+    cells = [mini.code(WIDGETS, "widget"), mini.code(PLAYER)]
+    mini.write(path, mini.code(mini.parameters, "parameters"), *cells)
     commit_chapter(path)
     return path, (path.read_bytes(), frames.frames_path(path).read_bytes())
 
@@ -83,7 +73,7 @@ def test_the_notebook_stays_small_and_the_same_bytes_come_twice(committed):
 
 def test_frames_hold_what_the_widget_shows(committed):
     loaded = frames.load(committed[0])
-    (many, moving), (run,) = loaded["cell-1"], loaded["cell-2"]
+    many, moving = loaded["cell-1"]
     names = {}
     exec(WIDGETS.split("rate =")[0], names)
     canvas, compared = Canvas(), []
@@ -102,7 +92,6 @@ def test_frames_hold_what_the_widget_shows(committed):
     assert [control["texts"][0] for control in many["controls"][:2]] == ["0.1 ms", "0"]
     assert [control["texts"][-1] for control in many["controls"][:2]] == ["5,000 ms", "40"]
     assert moving["sentences"] == [f"round {t}" for t in range(10)] and len(moving["pictures"]) == 1  # drawn the same
-    assert run["sentences"][0] == "step 0" and run["sentences"][-1] == "step 49" and len(run["sentences"]) == 20
 
 
 def test_every_position_has_its_frame(committed):
@@ -132,25 +121,25 @@ def test_a_page_has_each_widget_once_and_nothing_from_outside(committed):
     book = nbformat.read(committed[0], as_version=4)
     assert frames.place(book, frames.load(committed[0]))
     cells = [[output.get("data", {}) for output in cell.get("outputs", [])] for cell in book.cells]
-    assert [list(data) for data in cells[1]] == [["text/html"]] * 2 and len(cells[2]) == 1  # no sentence is left over
+    assert [list(data) for data in cells[1]] == [["text/html"]] * 2  # no sentence is left over
     data = json.loads(BeautifulSoup(cells[1][0]["text/html"], features="html.parser").script.string)
     assert set(data) == {"start", "frames", "sentences", "pictures", "texts"}
     for name in ("frames.css", "frames.js"):
         assert not re.search(r"https?:|url\(|@import", (ASSETS / name).read_text(encoding="utf-8"))
-    for button in BeautifulSoup(cells[3][0]["text/html"], features="html.parser").find_all("button"):
+    for button in BeautifulSoup(cells[2][0]["text/html"], features="html.parser").find_all("button"):
         assert button.get_text(strip=True) and not button.find("i")
 
 
 def test_frames_that_do_not_fit_are_refused(committed, monkeypatch):
     path, first = committed
     book = nbformat.reads(first[0].decode(), as_version=4)
-    book.cells[2].outputs = []
+    book.cells[1].outputs = []
     other = path.parent / "other" / path.name
     other.parent.mkdir()
     frames.frames_path(other).parent.mkdir()
     frames.frames_path(other).write_bytes(first[1])
     nbformat.write(book, other)
-    with pytest.raises(ValueError, match="cell-2"):
+    with pytest.raises(ValueError, match="cell-1"):
         frames.load(other)
     monkeypatch.setattr(frames, "MOST_BYTES", 10)
     with pytest.raises(ValueError, match="allowed is 10"):

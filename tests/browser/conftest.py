@@ -36,15 +36,19 @@ class Page:
         what = message.get("params", {})
         if message.get("method") == "Runtime.exceptionThrown":
             self.problems.append(what["exceptionDetails"].get("exception", what["exceptionDetails"]))
-        if message.get("method") == "Log.entryAdded" and what["entry"]["level"] == "error":
-            self.problems.append(what["entry"]["text"])
+        entry = what.get("entry", {})
+        if entry.get("level") == "error" and "beforeunload" not in entry["text"]:  # leaving without saving is ours
+            self.problems.append(entry["text"])
+        if message.get("method") == "Page.javascriptDialogOpening":  # "leave without saving?"
+            answer = {"method": "Page.handleJavaScriptDialog", "params": {"accept": True}}
+            self.socket.send(json.dumps({"id": next(self.numbers)} | answer))
         return message
 
     def open(self, address):
         """Go there and wait until it has loaded."""
         self.problems.clear()
         self.call("Page.navigate", url=address)
-        self.until("document.readyState === 'complete' && location.href.startsWith('file')")
+        self.until(f"document.readyState === 'complete' && location.href.startsWith({json.dumps(address[:4])})")
 
     def ask(self, expression):
         """The value of a JavaScript expression."""
@@ -74,7 +78,7 @@ def browser(tmp_path_factory):
         pytest.skip("no Chromium here: the pages were not tried in a browser")
     folder = tmp_path_factory.mktemp("chromium")
     command = [PROGRAM, "--headless", "--no-sandbox", f"--user-data-dir={folder}", "--remote-debugging-port=0"]
-    command += ["--remote-allow-origins=*", "--host-resolver-rules=MAP * ~NOTFOUND", "about:blank"]
+    command += ["--remote-allow-origins=*", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "about:blank"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     known, deadline = folder / "DevToolsActivePort", time.monotonic() + 60
     while not known.is_file() or not known.read_text().strip():
