@@ -84,6 +84,7 @@ def run_chapter(
     """
     path = notebook_path(path)
     timeout = real("timeout", timeout, above=0)
+    first, second = (real("start_limits", limit, above=0) for limit in start_limits)
     parameters = checked(path, parameters or {})
     with surroundings() as env, tempfile.TemporaryDirectory(prefix="fedbook-") as scratch:
         product = Path(out_path).resolve() if out_path is not None else Path(scratch) / path.name
@@ -99,7 +100,7 @@ def run_chapter(
         }
         env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         env["FEDBOOK_FRAMES"] = str(int(profile not in ("", "quick")))  # a page will show this run
-        told = run_worker(work, Path(scratch), env, timeout, start_limits)
+        told = run_worker(work, Path(scratch), env, timeout, (first, second))
         return _report(path, profile, product, told, out_path is not None)
 
 
