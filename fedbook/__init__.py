@@ -8,7 +8,6 @@ exercises. ``fedbook.book`` runs, checks and renders the chapters.
 
 import os
 import sys
-from importlib import import_module
 
 __version__ = "0.1.0"
 
@@ -45,6 +44,8 @@ _share_the_machine()
 def __getattr__(name: str) -> object:
     # modules are loaded when first used: `import fedbook` must cost little more than `import torch`
     if name in _MODULES:
+        from importlib import import_module
+
         return import_module(f"fedbook.{name}")
     raise AttributeError(f"module 'fedbook' has no attribute {name!r}; its modules are {', '.join(_MODULES)}")
 

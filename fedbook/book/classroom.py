@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,9 +20,9 @@ from typing import Any
 from fedbook.arguments import integer, real, wrong
 from fedbook.book.check import DETAILS
 from fedbook.book.contents import CHAPTERS, Chapter, notebooks_folder
-from fedbook.book.kernel import run_process, surroundings
+from fedbook.book.kernel import surroundings
 from fedbook.book.product import COLOUR, tags
-from fedbook.book.run import WORKER
+from fedbook.book.run import run_worker
 
 STATUSES = ("right", "wrong", "not attempted", "missing", "crashed", "too long", "unreadable")
 CHECK = re.compile(r'\bcheck\(\s*["\']([^"\']+)["\']')
@@ -136,14 +135,10 @@ def _executed(path: Path, chapter: Chapter, timeout: float) -> tuple[Any, str]:
     import nbformat
 
     with surroundings() as env, tempfile.TemporaryDirectory(prefix="fedbook-") as scratch:
-        product, job = Path(scratch) / path.name, Path(scratch) / "job.json"
+        product = Path(scratch) / path.name
         work = {"notebook": str(path.resolve()), "product": str(product), "parameters": chapter.sizes("quick")}
-        job.write_text(json.dumps(work | {"folder": scratch, "each": timeout}), encoding="utf-8")
-        code, log = run_process([sys.executable, "-P", str(WORKER), str(job)], env, 20 * timeout)
-        answer = job.with_suffix(".answer.json")
-        failure = json.loads(answer.read_text(encoding="utf-8"))["failure"] if answer.is_file() else log.strip()[-300:]
-        failure = f"not finished within {20 * timeout:g} s" if code is None else failure
-        return nbformat.read(product if product.is_file() else path, as_version=4), failure
+        told = run_worker(work | {"folder": scratch, "each": timeout}, Path(scratch), env, 20 * timeout)
+        return nbformat.read(product if product.is_file() else path, as_version=4), told["failure"]
 
 
 def _verdict(book: Any, id: str, failure: str) -> tuple[str, str]:

@@ -20,11 +20,14 @@ from typing import Any
 
 from fedbook.arguments import integer, one_of, real
 from fedbook.book.contents import PROFILES, Chapter, notebook_path, notebooks_folder
-from fedbook.book.kernel import run_process, surroundings
+from fedbook.book.kernel import answered, run_process, surroundings
 from fedbook.book.parameters import checked
 from fedbook.book.product import cell_problems, counted, records, widget_problems
 
 WORKER = Path(__file__).with_name("worker.py")
+# A kernel in some hundred never answers its first message. Seconds that a first start gets, and a second: on a busy
+# machine a start that is well takes ten.
+START_LIMITS = (60.0, 180.0)
 REPORTS = "reports.json"
 
 
@@ -68,23 +71,25 @@ def run_chapter(
     timeout: float = 300.0,
     folder: str | Path | None = None,
     compare: bool = False,
+    start_limits: tuple[float, float] = START_LIMITS,
 ) -> ChapterReport:
     """Execute the notebook at ``path`` and report; ``out_path`` keeps the product.
 
     ``compare`` runs it under nbval, in the product's folder; papermill's kernel works in the notebook's
     folder, or in ``folder``. Problems inside the notebook are in the report, each with chapter, cell number,
     first line and error.
-    ``timeout`` is in seconds, for the whole notebook.
+    ``timeout`` is in seconds, for the whole notebook. A kernel that answers nothing within the first of
+    ``start_limits`` (seconds) is started once more, with the second.
     Raises: FileNotFoundError, ValueError and TypeError (a parameter that the notebook does not have).
     """
     path = notebook_path(path)
     timeout = real("timeout", timeout, above=0)
+    first, second = (real("start_limits", limit, above=0) for limit in start_limits)
     parameters = checked(path, parameters or {})
     with surroundings() as env, tempfile.TemporaryDirectory(prefix="fedbook-") as scratch:
         product = Path(out_path).resolve() if out_path is not None else Path(scratch) / path.name
         product.parent.mkdir(parents=True, exist_ok=True)
         product.unlink(missing_ok=True)
-        job = Path(scratch) / "job.json"
         work = {
             "notebook": str(path),
             "product": str(product),
@@ -93,20 +98,39 @@ def run_chapter(
             "compare": compare,
             "timeout": timeout,
         }
-        job.write_text(json.dumps(work), encoding="utf-8")
         env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         env["FEDBOOK_FRAMES"] = str(int(profile not in ("", "quick")))  # a page will show this run
-        code, log = run_process([sys.executable, "-P", str(WORKER), str(job)], env, timeout)
-        answer = job.with_suffix(".answer.json")
-        told = json.loads(answer.read_text(encoding="utf-8")) if answer.is_file() else {}
-        told.setdefault("failure", _ended(code, timeout, log))
+        told = run_worker(work, Path(scratch), env, timeout, (first, second))
         return _report(path, profile, product, told, out_path is not None)
 
 
-def _ended(code: int | None, timeout: float, log: str) -> str:
-    if code is None:
-        return f"not finished within {timeout:g} s"
-    return f"the runner ended with status {code}: {log.strip()[-500:]}"
+def run_worker(
+    work: Mapping[str, Any],
+    scratch: Path,
+    env: Mapping[str, str],
+    timeout: float,
+    start_limits: tuple[float, float] = START_LIMITS,
+) -> dict[str, Any]:
+    """What the worker tells of one notebook; ``failure``: what went wrong outside its cells.
+
+    ``env`` is that of :func:`fedbook.book.kernel.surroundings`; times are in seconds.
+    """
+    job, sign = scratch / "job.json", answered(env)
+    job.write_text(json.dumps(work), encoding="utf-8")
+    for within in start_limits:
+        command = [sys.executable, "-P", str(WORKER), str(job)]
+        code, log = run_process(command, env, timeout, sign=sign, within=within)
+        silent = code is None and within < timeout and not sign.exists()
+        if not silent:
+            break
+    answer = job.with_suffix(".answer.json")
+    told = json.loads(answer.read_text(encoding="utf-8")) if answer.is_file() else {}
+    if silent:
+        first, second = start_limits
+        told = {"failure": f"its kernel did not answer within {first:g} s, nor, started again, within {second:g} s"}
+    elif code is None:
+        told.setdefault("failure", f"not finished within {timeout:g} s")
+    return {"failure": f"the runner ended with status {code}: {log.strip()[-500:]}"} | told
 
 
 def _report(path: Path, profile: str, product: Path, told: Mapping[str, Any], keep: bool) -> ChapterReport:

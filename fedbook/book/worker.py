@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+START = 600  # seconds, an integer: whoever started this process ends it earlier when its kernel does not answer
+
 
 def peak_of_children() -> float:
     """The high-water mark of resident memory, in MB, of the largest child that has ended; NaN on Windows.
@@ -43,6 +45,7 @@ def by_papermill(job: dict[str, Any], *, prepare_only: bool = False) -> str:
             progress_bar=False,
             log_output=False,
             prepare_only=prepare_only,
+            start_timeout=START,
         )
     return ""
 
@@ -57,6 +60,7 @@ def by_nbval(job: dict[str, Any]) -> str:
     settings.write_text("[pytest]\n", encoding="utf-8")
     command = [job["product"], "-c", str(settings), "--rootdir", str(settings.parent), "-q", "--color=no"]
     command += ["-p", "no:cacheprovider", "-p", "nbval.plugin", "--noconftest", "--nbval-lax", "--nbval-current-env"]
+    command += [f"--nbval-kernel-startup-timeout={START}"]
     status = pytest.main([*command, f"--nbval-cell-timeout={job['timeout']:g}"], plugins=[Keeper(job["product"])])
     settings.unlink()
     return "" if status in (0, 1) else f"nbval ended with status {int(status)}"
@@ -75,6 +79,7 @@ def by_nbclient(job: dict[str, Any]) -> str:
     client = nbclient.NotebookClient(
         book,
         timeout=job["each"],
+        startup_timeout=START,
         allow_errors=True,
         interrupt_on_timeout=True,
         kernel_name="python3",

@@ -12,9 +12,9 @@ import pytest
 from fedbook.book.check import check_notebook
 from fedbook.book.commit import commit_chapter
 from fedbook.book.contents import Chapter
-from fedbook.book.kernel import run_process
+from fedbook.book.kernel import answered, run_process, surroundings
 from fedbook.book.product import cell_problems
-from fedbook.book.run import ChapterReport, read_reports, run_all, run_chapter, table
+from fedbook.book.run import ChapterReport, read_reports, run_all, run_chapter, run_worker, table
 from fedbook.book.worker import Keeper
 
 RECORD = """from IPython.display import display
@@ -133,6 +133,47 @@ def test_a_process_past_its_time_ends_with_all_below_it(tmp_path, monkeypatch):
 def test_a_chapter_past_its_time_is_reported(mini, tmp_path):
     path = mini.write(tmp_path / "00_slow.ipynb", mini.code("import time\ntime.sleep(600)"))
     assert "00_slow: not finished within 0.5 s" in run_chapter(path, timeout=0.5).problems
+
+
+@pytest.mark.parametrize("compare", [False, True], ids=["papermill", "nbval"])
+def test_a_kernel_that_never_answers_is_started_once_more(mini, tmp_path, monkeypatch, compare):
+    path = mini.write(tmp_path / "book" / "00_start_here.ipynb", mini.code("print(2)"))
+    silent = tmp_path / "silent" / "ipykernel_launcher.py"  # it is found before the real one
+    silent.parent.mkdir()
+    silent.write_text("import time\ntime.sleep(600)")
+    monkeypatch.setenv("PYTHONPATH", str(silent.parent))
+    (problem,) = run_chapter(path, compare=compare, start_limits=(3.0, 4.0)).problems
+    assert problem == "00_start_here: its kernel did not answer within 3 s, nor, started again, within 4 s"
+
+    starts = []
+
+    def process(*args, **options):
+        starts.append(args)
+        if len(starts) == 2:
+            silent.unlink()
+        return run_process(*args, **options)
+
+    monkeypatch.setattr("fedbook.book.run.run_process", process)
+    report = run_chapter(path, compare=compare, start_limits=(3.0, 300.0))
+    assert report.problems == () and report.passed == 1 and len(starts) == 2
+
+
+@pytest.mark.parametrize("how", [{"compare": False}, {"compare": True}, {"each": 300.0}], ids=str)
+def test_a_kernel_leaves_a_sign_that_it_answered_and_then_takes_its_time(mini, tmp_path, how):
+    path = mini.write(tmp_path / "00_start_here.ipynb", mini.code("print(sorted(locals()))"))
+    product = tmp_path / "out.ipynb"
+    work = {"notebook": str(path), "product": str(product), "parameters": {}, "folder": str(tmp_path), "timeout": 300}
+    with surroundings() as env:
+        env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+        sign = answered(env)
+        assert not sign.exists()
+        assert run_worker(work | how, tmp_path, env, 300.0, (300.0, 300.0))["failure"] == ""
+        assert sign.exists()
+        ends = [sys.executable, "-c", "import time; time.sleep(1)"]
+        assert run_process(ends, env, 300.0, sign=sign, within=0.1)[0] == 0
+        assert run_process(ends, env, 300.0, sign=sign.with_name("none"), within=0.1)[0] is None
+    (output,) = nbformat.read(product, as_version=4).cells[0].outputs
+    assert "say" not in output.text, "the notebook's own names only"
 
 
 def test_the_cell_that_was_running_is_named(mini):
