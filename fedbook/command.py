@@ -199,6 +199,10 @@ def _parser() -> Parser:
     copying.add_argument("to", metavar="DIR", type=Path, help="not there yet, or empty: nothing is overwritten")
     copying.set_defaults(call=_notebooks)
 
+    beginning = commands.add_parser("new-paper", help="in a checkout: a new paper's folder, notebooks, tests, contents")
+    beginning.add_argument("name", metavar="NAME", help="small letters, digits and _: of the folder and the notebooks")
+    beginning.set_defaults(call=_new_paper)
+
     asking = commands.add_parser("exercises", help="list the exercises, or copy the notebooks without their solutions")
     asking.add_argument("--student", metavar="DIR", type=_folder, help="for the copy: not there yet, or empty")
     asking.set_defaults(call=_exercises)
@@ -482,6 +486,20 @@ def _needs_book() -> bool:
     if not there:
         print('fedbook: notebooks are run by papermill and nbval: pip install "fedbook[book]"', file=sys.stderr)
     return there
+
+
+def _new_paper(options: argparse.Namespace) -> int:
+    if not _needs_book():
+        return 1
+    from fedbook.book import skeleton
+
+    try:
+        made = skeleton.new_paper(options.name)
+    except (ValueError, TypeError) as error:
+        raise BadArguments(str(error)) from error
+    print(*(f"  {path}" for path in made), sep="\n", file=sys.stderr)
+    print(json.dumps({"paper": options.name, "files": [str(path) for path in made]}))
+    return 0
 
 
 def _exercises(options: argparse.Namespace) -> int:

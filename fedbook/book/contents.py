@@ -41,6 +41,10 @@ class Chapter:
         """The chapter's notebook of another kind, e.g. ``FEDSC.also("results", quick={"rounds": 3})``."""
         return replace(self, kind=one_of("kind", kind, KINDS), parameters=_sizes(**profiles), budget_s=60.0)
 
+    def all_kinds(self) -> tuple[Chapter, Chapter, Chapter]:
+        """The lesson with its results and its proofs, which run as they are committed."""
+        return self, self.also("results"), self.also("proofs")
+
     @property
     def name(self) -> str:
         """Number, slug and kind, e.g. ``00_start_here`` or ``01_fedsc_results``: the file name without its ending."""
