@@ -70,7 +70,7 @@ def test_what_fails_on_the_way_leaves_the_checkout_as_it_was(small, monkeypatch,
 @pytest.mark.slow
 def test_a_new_paper_is_green(tmp_path):
     """Its own tests, the rules and runs of its notebooks, the floors and the lint, in a copy of the tree."""
-    for name in ("fedbook", "tests", "notebooks"):
+    for name in ("fedbook", "tests", "benchmarks", "notebooks"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=UNWANTED)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "data").symlink_to(ROOT / "data")
@@ -82,7 +82,7 @@ def test_a_new_paper_is_green(tmp_path):
         return done.stdout
 
     call("fedbook", "new-paper", "aa_mine")  # first of all in every sorted import
-    call("ruff", "check", "fedbook", "tests")
+    call("ruff", "check", "fedbook", "tests", "benchmarks")
     call("ruff", "format", "--check", "fedbook", "tests")
     chapters = "aa_mine or (test_rules and cvfl)"  # its neighbours' bars have changed
     out = call("pytest", "-q", "-p", "no:xdist", "tests/papers/aa_mine", "tests/test_floors.py",
