@@ -12,7 +12,7 @@ from fedbook.book import skeleton
 from fedbook.command import main
 
 ROOT = Path(__file__).parents[2]
-UNWANTED = shutil.ignore_patterns("__pycache__", ".*", "build", "lab", "*.egg-info")
+UNWANTED = shutil.ignore_patterns("__pycache__", ".*")
 
 
 def contents(root):

@@ -65,7 +65,7 @@ def test_a_resumed_run_is_the_undisturbed_one(problem, tmp_path):
 
 @pytest.mark.parametrize("method", papers.paper("new_paper").methods)
 def test_every_method_runs_by_its_name(method):
-    changes = {"rounds": 2, "clients": 3, "train_samples": 90, "model": "linear"}
+    changes = {"rounds": 2, "clients": 5, "partition": "iid", "train_samples": 90, "model": "linear"}
     rounds = experiment.plan(papers.paper("new_paper"), method, "digits", changes=changes, device="cpu").rounds()
     history = run(rounds).history
     assert len(history) == 2 and 0 <= history[-1].metrics["accuracy"][0] <= 1
