@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from fedbook.papers import NAMES
 
@@ -27,6 +28,17 @@ def test_the_example_of_a_paper_runs_and_learns(name, capsys):
         assert 0 < shown["rounds"].privacy[0].report(1e-4)["epsilon"] < math.inf
     else:
         assert history[-1].trace["loss"][0] < history[0].trace["loss"][0]
+
+
+def test_the_moving_picture_shows_every_round_of_a_run(tmp_path):
+    """The committed one, and one made here of a small run."""
+    script = runpy.run_path(str(ROOT / "examples" / "moving_picture.py"))
+    script["write"](tmp_path / "two.gif", rounds=2, train_samples=400, test_samples=100)
+    committed = ROOT / "notebooks" / "images" / "federation.gif"
+    for path, rounds in ((tmp_path / "two.gif", 2), (committed, 20)):
+        with Image.open(path) as picture:
+            assert picture.n_frames == 2 * rounds and picture.size == (860, 360)
+    assert committed.stat().st_size <= 400_000 and "notebooks/images/federation.gif" in (ROOT / "README.md").read_text()
 
 
 def test_the_readme_links_every_example():
