@@ -8,9 +8,10 @@ import pytest
 from bs4 import BeautifulSoup
 
 from fedbook.book.cells import cells_html, markdown_html
-from fedbook.book.chapter_page import headings
+from fedbook.book.chapter_page import RenderError, headings
 from fedbook.book.classroom import of_chapters
 from fedbook.book.contents import CHAPTERS, notebooks_folder
+from fedbook.book.render import render_book
 
 LESSONS = [one for one in CHAPTERS if one.kind == "lesson"]
 ID = re.compile(r"\b\d\d-[a-z]?\d+\b")
@@ -61,3 +62,18 @@ def test_a_plan_s_numbers_stand_in_its_lesson(lesson):
     there = (notebooks_folder() / lesson.file).read_text(encoding="utf-8")
     numbers = set(re.findall(r"(?<![\w.])\d+\.\d+", text_of(lesson)))
     assert numbers and [one for one in numbers if not re.search(rf"(?<!\d){re.escape(one)}(?!\d)", there)] == []
+
+
+def test_the_book_has_the_plan_as_a_page_that_leads_to_the_lesson_s_sections(mini, tmp_path):
+    root, out = tmp_path / "notebooks", tmp_path / "book"
+    mini.write(root / "01_fedsc.ipynb", mini.markdown("# 1 · FedSC\n\n## Its shape"))
+    (root / "plans").mkdir()
+    plan = root / "plans" / "01_fedsc.md"
+    plan.write_text("# A plan\n\nFirst [its shape](01_fedsc.ipynb#its-shape), $K$ clients.")
+    render_book(tmp_path / "none", out, root=root)
+    page, index = ((out / name).read_text(encoding="utf-8") for name in ("01_fedsc_plan.html", "index.html"))
+    assert 'href="01_fedsc.html#its-shape"' in page and 'href="01_fedsc.html"' in page and "katex" in page
+    assert 'href="01_fedsc_plan.html"' in index and index.count("For teachers") == 1
+    plan.write_text("# A plan\n\n[Its colour](01_fedsc.ipynb#its-colour)")
+    with pytest.raises(RenderError, match="01_fedsc_plan: 01_fedsc.html#its-colour leads to nothing"):
+        render_book(tmp_path / "none", out, root=root)

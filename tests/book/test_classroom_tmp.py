@@ -1,0 +1,116 @@
+"""A class: what a student gets to see, and what comes back for answers right, wrong, missing, broken, endless."""
+
+import json
+
+import nbformat
+import pytest
+
+from fedbook.book import classroom
+from fedbook.book.contents import CHAPTERS, notebooks_folder
+from fedbook.lab.exercises import find, solution_source
+
+LESSON = "00_start_here"
+
+
+def test_every_exercise_of_the_book_has_its_notebook():
+    marked = set()
+    for chapter in CHAPTERS:
+        book = nbformat.read(notebooks_folder() / chapter.file, as_version=4)
+        marked |= {id for cell in book.cells for id in classroom.CHECK.findall(cell.source) if cell.cell_type == "code"}
+    assert set(classroom.of_chapters()) == marked and all(find(id) for id in marked)
+
+
+@pytest.mark.parametrize("name", [chapter.name for chapter in CHAPTERS])
+def test_a_student_sees_hints_and_questions_but_no_solution_and_no_answer(name):
+    text = (notebooks_folder() / f"{name}.ipynb").read_text(encoding="utf-8")
+    before, after = (nbformat.reads(one, as_version=4) for one in (text, classroom.for_students(text)))
+    said = "\n".join(cell.source for cell in after.cells if cell.cell_type == "markdown")
+    folded = classroom.DETAILS.findall(said)
+    assert all(summary.lower().startswith(classroom.KEPT) for summary in folded)
+    for cell in before.cells:
+        if cell.cell_type == "markdown":
+            for one in classroom.DETAILS.finditer(cell.source):
+                hint = one[1].lower().startswith(classroom.KEPT)
+                assert (one[0] in said) is hint
+                assert hint or not one[1].endswith("?") or one[1] in said
+    code = [[cell.source for cell in book.cells if cell.cell_type == "code"] for book in (before, after)]
+    assert code[0] == code[1]
+
+
+@pytest.fixture(scope="module")
+def graded(mini, tmp_path_factory):
+    """The grades of six students by name and exercise; each answers three exercises of the first lesson."""
+    folder = tmp_path_factory.mktemp("class")
+    ids = [id for id, chapter in classroom.of_chapters().items() if chapter.name == LESSON][:3]
+
+    def hand_in(student, answers):
+        cells = [mini.code("from fedbook.lab.exercises import check")]
+        for id, source in zip(ids, answers, strict=True):
+            cells.append(mini.code(source))
+            cells[-1].metadata["tags"] = ["exercise", f"ex-{id}"]
+            cells.append(mini.code(f'check("{id}", answer)'))
+        (folder / student).mkdir()
+        return mini.write(folder / student / f"{LESSON}.ipynb", *cells)
+
+    def right(id):
+        source = solution_source(id)
+        name = source.partition("def ")[2].partition("(")[0]
+        return f"{source}\nanswer = {name}" if name else f"answer = {source}"
+
+    hand_in("ada", [right(id) for id in ids])
+    hand_in("bob", ["answer = 'no'"] * 3)
+    hand_in("eve", ["answer = ...", "answer = (", "del answer"])
+    hand_in("max", ["while True: pass", "def answer(*a, **k):\n    while True: pass", right(ids[2])])
+    (folder / "zoe").mkdir()
+    (folder / "zoe" / "work.ipynb").write_text("{")
+    mini.write(folder / "tim.ipynb", mini.code("print(1)"))
+    (folder / "ada" / ".ipynb_checkpoints").mkdir()
+    (folder / "ada" / ".ipynb_checkpoints" / "work.ipynb").write_text("{")
+    grades = classroom.grade(folder, timeout=40.0)
+    return ids, {(one.student, one.exercise): one for one in grades}
+
+
+def test_each_answer_gets_what_it_deserves(graded):
+    ids, grades = graded
+    status = {student: [grades[student, id].status for id in ids] for student in ("ada", "bob", "eve", "max")}
+    assert status["ada"] == ["right"] * 3 and status["bob"] == ["wrong"] * 3
+    assert status["eve"] == ["not attempted", "crashed", "crashed"]
+    assert status["max"] == ["too long", "too long", "right"]
+    assert "SyntaxError" in grades["eve", ids[1]].words and "NameError" in grades["eve", ids[2]].words
+    rest = [id for id, chapter in classroom.of_chapters().items() if chapter.name == LESSON][3:]
+    assert {grades["ada", id].status for id in rest} == {"missing"}
+    assert grades["zoe", ""].status == grades["tim", ""].status == "unreadable"
+    assert {one.status for one in grades.values()} <= set(classroom.STATUSES)
+
+
+def test_the_table_counts_what_is_right(graded):
+    ids, grades = graded
+    lines = classroom.table(grades.values()).splitlines()
+    total = sum(student == "ada" for student, _ in grades)
+    assert f" 3 of {total} " in next(line for line in lines if line.startswith("ada"))
+    assert f"{ids[0]} too long" in next(line for line in lines if line.startswith("max"))
+
+
+def test_a_folder_without_notebooks_is_refused(tmp_path):
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(ValueError, match="^DIR: got"):
+            classroom.grade(folder)
+
+
+def test_the_commands(tmp_path, capsys, graded, monkeypatch):
+    from fedbook.command import main
+
+    assert main(["exercises"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["00-1"] == LESSON
+    assert main(["exercises", "--student", str(tmp_path / "class")]) == 0
+    written = tmp_path / "class" / f"{LESSON}.ipynb"
+    committed = (notebooks_folder() / written.name).read_text(encoding="utf-8")
+    assert written.read_text(encoding="utf-8") == classroom.for_students(committed)
+    assert main(["exercises", "--student", str(tmp_path / "class")]) == 2
+    monkeypatch.setattr(classroom, "grade", lambda folder, timeout: list(graded[1].values()))
+    capsys.readouterr()
+    assert main(["grade", str(tmp_path), "--out", str(tmp_path / "grades.csv")]) == 0
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert summary["students"] == 6 and summary["too long"] == 2
+    assert len((tmp_path / "grades.csv").read_text(encoding="utf-8").splitlines()) == 1 + len(graded[1])
+    assert main(["grade", str(tmp_path), "--out", str(tmp_path)]) == 2
