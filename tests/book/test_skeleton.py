@@ -19,9 +19,14 @@ def contents(root):
     return {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
+def works(words, root):
+    raise AssertionError("work began")
+
+
 @pytest.fixture
-def small(tmp_path):
-    """What of a checkout a new paper is entered into."""
+def small(tmp_path, monkeypatch):
+    """What of a checkout a new paper is entered into; no other program is called."""
+    monkeypatch.setattr(skeleton, "_call", works)
     for name in ("fedbook/papers", "fedbook/chapters", "tests/papers", "notebooks"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=UNWANTED)
     (tmp_path / "fedbook/book").mkdir()
