@@ -25,8 +25,8 @@ book: $(READY)
 
 # two workers; whoever has nothing left takes tests from the other
 test: $(READY)
-	$(BIN)/ruff check fedbook tests benchmarks data
-	$(BIN)/ruff format --check fedbook tests benchmarks data
+	$(BIN)/ruff check fedbook tests benchmarks data examples
+	$(BIN)/ruff format --check fedbook tests benchmarks data examples
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 # the rest: kills in many moments, long outcomes, all stored cells, results and proofs

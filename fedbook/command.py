@@ -26,7 +26,7 @@ STATUSES = """exit status: 0 done; 1 an error; 2 an argument, or a folder for --
 diverged, stopped early (its privacy budget was spent) or ran no round, with its result all the same; 130 interrupted
 (Ctrl-C) and 143 terminated (SIGTERM), with what was finished saved in --out, where --resume goes on."""
 FILES = {  # what a command leaves in --out; the first ones are what --resume goes on from
-    "run": ("checkpoint.pt", "checkpoint.pt.releases", "result.json", "history.json"),
+    "run": ("checkpoint.pt", "checkpoint.pt.releases", "result.json", "history.json", "rounds.csv"),
     "compare": ("compare.json", "cells.json", "compare.csv", "compare.tex", "compare.png"),
 }
 _called_as: tuple[str, argparse.Namespace] | None = None  # what runs now: an interrupt says how to go on with it
@@ -165,7 +165,7 @@ def _parser() -> Parser:
     _experiment(running)
     running.add_argument("--method", help="default the paper's own").completer = completion.methods
     running.add_argument("--seed", type=_whole, default=0, help="of every draw; default 0")
-    running.add_argument("--out", type=_folder, help="folder for the checkpoint, the history and result.json")
+    running.add_argument("--out", type=_folder, help="folder for checkpoint, rounds.csv, history and result.json")
     running.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out, same settings")
     running.set_defaults(call=_run)
 
@@ -198,6 +198,10 @@ def _parser() -> Parser:
     copying = commands.add_parser("notebooks", help="copy the chapters' notebooks to a new folder, to work in")
     copying.add_argument("to", metavar="DIR", type=Path, help="not there yet, or empty: nothing is overwritten")
     copying.set_defaults(call=_notebooks)
+
+    beginning = commands.add_parser("new-paper", help="in a checkout: a new paper's folder, notebooks, tests, contents")
+    beginning.add_argument("name", metavar="NAME", help="small letters, digits and _: of the folder and the notebooks")
+    beginning.set_defaults(call=_new_paper)
 
     asking = commands.add_parser("exercises", help="list the exercises, or copy the notebooks without their solutions")
     asking.add_argument("--student", metavar="DIR", type=_folder, help="for the copy: not there yet, or empty")
@@ -334,10 +338,10 @@ def _run(options: argparse.Namespace) -> int:
     identity = {"command": "run", "paper": paper.name, "method": plan.method, "problem": plan.problem}
     identity |= {"seed": options.seed, **plan.settings()}
     with outputs.claimed(options.out, identity, FILES["run"], options.resume, prolonged="rounds") as saved:
-        path = None if options.out is None else options.out / FILES["run"][0]
+        path, log = (None if options.out is None else options.out / name for name in (FILES["run"][0], "rounds.csv"))
         try:
             with phase("loading data"):
-                rounds = plan.rounds(path=path, resume=options.resume)  # refuses bad settings before any work
+                rounds = plan.rounds(path=path, resume=options.resume, log=log)  # refuses bad settings before any work
         except BrokenFile:
             raise  # a bad file, not a bad argument
         except (ValueError, TypeError) as error:
@@ -482,6 +486,20 @@ def _needs_book() -> bool:
     if not there:
         print('fedbook: notebooks are run by papermill and nbval: pip install "fedbook[book]"', file=sys.stderr)
     return there
+
+
+def _new_paper(options: argparse.Namespace) -> int:
+    if not _needs_book():
+        return 1
+    from fedbook.book import skeleton
+
+    try:
+        made = skeleton.new_paper(options.name)
+    except (ValueError, TypeError) as error:
+        raise BadArguments(str(error)) from error
+    print(*(f"  {path}" for path in made), sep="\n", file=sys.stderr)
+    print(json.dumps({"paper": options.name, "files": [str(path) for path in made]}))
+    return 0
 
 
 def _exercises(options: argparse.Namespace) -> int:

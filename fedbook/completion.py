@@ -20,7 +20,7 @@ def papers(prefix: str, **_: object) -> Iterable[str]:
     """The names of the papers."""
     from fedbook.papers import NAMES
 
-    return NAMES
+    return tuple(NAMES)
 
 
 def methods(prefix: str, parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:

@@ -263,6 +263,11 @@ def test_resume_gives_the_result_of_the_whole_run(capsys, tmp_path):
     assert status == 0 and a | {"seconds": 0} == b | {"seconds": 0}
     histories = [json.loads((tmp_path / word / "history.json").read_text()) for word in ("whole", "parts")]
     assert [[{**r, "seconds": 0} for r in h] for h in histories][0] == [{**r, "seconds": 0} for r in histories[1]]
+    logs = [(tmp_path / word / "rounds.csv").read_text().splitlines() for word in ("whole", "parts")]
+    assert len(logs[0]) == 7 and [re.sub(r"^(\d+,\d+),[^,]*", r"\1", line) for line in logs[0]] == [
+        re.sub(r"^(\d+,\d+),[^,]*", r"\1", line)
+        for line in logs[1]  # all but the seconds
+    ]
     status, out, err = run(tmp_path / "parts", 3, "--resume")
     assert status == 2 and out == [] and "rounds" in err and "got 3" in err
 

@@ -123,7 +123,8 @@ def test_a_longer_run_interrupted_leaves_no_result_of_the_shorter_one(capsys, tm
     interrupt_at(monkeypatch, 2)
     assert call(capsys, *longer)[0] == 130
     monkeypatch.undo()
-    assert set(files(tmp_path)) == {"checkpoint.pt", outputs.IDENTITY}
+    assert set(files(tmp_path)) == {"checkpoint.pt", "rounds.csv", outputs.IDENTITY}
+    assert len((tmp_path / "rounds.csv").read_text().splitlines()) == 1 + 3
     status, printed, err = call(capsys, *longer)
     assert status == 0 and "3 of 5 rounds" in err
     whole = json.loads(call(capsys, *longer[:-3])[1][-1])

@@ -126,7 +126,7 @@ def test_citation_and_changes_know_the_version():
 SOURCE = (
     ".ci", ".devcontainer", ".github", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in",
     "Makefile", "README.md", "benchmarks", "constraints.txt",
-    "data", "environment.yml", "fedbook", "notebooks", "pyproject.toml", "setup.py", "tests",
+    "data", "environment.yml", "examples", "fedbook", "notebooks", "pyproject.toml", "setup.py", "tests",
 )  # fmt: skip
 
 

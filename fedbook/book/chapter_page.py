@@ -35,7 +35,7 @@ class Page:
 
 
 def chapter_page(notebook_path: str | Path, chapter: Chapter, folder: str | Path | None = None, note: str = "") -> Page:
-    """The page of the notebook at ``notebook_path``, with its outputs as they are stored.
+    """The page of the notebook at ``notebook_path``, with its outputs as they are stored, or of a text (``.md``).
 
     Image files are sought from ``folder``, by default the notebook's own; ``note`` says whose outputs these are.
     Raises: RenderError (mathematics that cannot be drawn, a reference to the network, an image without
@@ -46,10 +46,14 @@ def chapter_page(notebook_path: str | Path, chapter: Chapter, folder: str | Path
 
     path = Path(notebook_path)
     problems: list[str] = []
-    notebook = nbformat.read(path, as_version=4)
-    playing = frames.place(notebook, frames.load(path))
+    if path.suffix == ".md":
+        text = nbformat.v4.new_markdown_cell(path.read_text(encoding="utf-8"))
+        notebook, playing = nbformat.v4.new_notebook(cells=[text]), False
+    else:
+        notebook = nbformat.read(path, as_version=4)
+        playing = frames.place(notebook, frames.load(path))
     soup = BeautifulSoup(cells_html(notebook, problems), features="html.parser")
-    entries = _headings(soup)
+    entries = headings(soup)
     for table in soup.find_all("table"):
         table.wrap(soup.new_tag("div", attrs={"class": "scroll", "role": "group", "aria-label": "Table"}))
     for formula in soup.select("div.tex"):
@@ -97,7 +101,7 @@ def title(chapter: Chapter) -> str:
 
 
 def neighbours(chapter: Chapter) -> str:
-    """Links to the lesson before, the other notebooks of the chapter and the lesson after."""
+    """Links to the lesson before, the notebooks of the chapter (all but this one) and the lesson after."""
     lessons = [one for one in CHAPTERS if one.kind == "lesson"]
     at = [one.slug for one in lessons].index(chapter.slug)
     links = [(one, f"← {one.title.split(':')[0]}") for one in lessons[max(at - 1, 0) : at]]
@@ -117,7 +121,7 @@ def arxiv_links(html: str) -> str:
     return ARXIV.sub(r'<a href="https://arxiv.org/abs/\1">\g<0></a>', html)
 
 
-def _headings(soup: Any) -> list[str]:
+def headings(soup: Any) -> list[str]:
     """Give each heading an id of its own; the list items that link to them."""
     entries, used = [], set()
     for heading in soup.select("h1, h2, h3"):

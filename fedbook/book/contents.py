@@ -41,6 +41,14 @@ class Chapter:
         """The chapter's notebook of another kind, e.g. ``FEDSC.also("results", quick={"rounds": 3})``."""
         return replace(self, kind=one_of("kind", kind, KINDS), parameters=_sizes(**profiles), budget_s=60.0)
 
+    def all_kinds(self) -> tuple[Chapter, Chapter, Chapter]:
+        """The lesson with its results and its proofs, which run as they are committed."""
+        return self, self.also("results"), self.also("proofs")
+
+    def plan(self) -> Chapter:
+        """The teacher's plan of this lesson: a page, but no notebook and no entry of the contents."""
+        return replace(self, kind="plan")
+
     @property
     def name(self) -> str:
         """Number, slug and kind, e.g. ``00_start_here`` or ``01_fedsc_results``: the file name without its ending."""
@@ -48,8 +56,8 @@ class Chapter:
 
     @property
     def file(self) -> str:
-        """The notebook's file name, e.g. ``00_start_here.ipynb``."""
-        return f"{self.name}.ipynb"
+        """The file in the folder of notebooks, e.g. ``00_start_here.ipynb``; a plan is ``plans/00_start_here.md``."""
+        return f"plans/{self.number:02d}_{self.slug}.md" if self.kind == "plan" else f"{self.name}.ipynb"
 
     @property
     def page(self) -> str:

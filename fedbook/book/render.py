@@ -42,10 +42,13 @@ def render_book(
     reports = read_reports(executed)
     problems: list[str] = []
     pages: dict[str, Page] = {}
-    for chapter in CHAPTERS:
+    shown = [*CHAPTERS, *(one.plan() for one in CHAPTERS if one.kind == "lesson" and (folder / one.file).is_file())]
+    for chapter in shown:
         (out / chapter.page).unlink(missing_ok=True)
         source, note = folder / chapter.file, COMMITTED
-        if shows_own_run(reports.get(chapter.name)) and (executed / chapter.file).is_file():
+        if chapter.kind == "plan":
+            note = ""
+        elif shows_own_run(reports.get(chapter.name)) and (executed / chapter.file).is_file():
             source, note = executed / chapter.file, OWN_RUN.format(escape(reports[chapter.name].profile))
         if not source.is_file():
             continue
@@ -55,7 +58,7 @@ def render_book(
             problems.append(str(error))
     entries = [
         (title(chapter), heading, f"{chapter.page}#{anchor}", text)
-        for chapter in CHAPTERS
+        for chapter in shown
         if chapter.page in pages
         for heading, anchor, text in pages[chapter.page].sections
     ]
@@ -94,17 +97,22 @@ def contents_page(reports: Mapping[str, ChapterReport], written: set[str], refer
     """The table of contents: title and claim of each notebook, and what ran here, how long, whether it agreed."""
     link = 'The package is documented in the <a href="api/fedbook.html">API reference</a>.' if reference else ""
     head = "".join(f'<th scope="col">{text}</th>' for text in ("Notebook", *COLUMNS))
-    rows = "".join(_row(chapter, reports.get(chapter.name), chapter.page in written) for chapter in CHAPTERS)
+    rows = "".join(
+        _row(chapter, reports.get(chapter.name), chapter.page in written, chapter.plan().page in written)
+        for chapter in CHAPTERS
+    )
     table = f'<table class="contents"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
     return page("fedbook", INTRODUCTION.format(reference=link) + table)
 
 
-def _row(chapter: Chapter, report: ChapterReport | None, written: bool) -> str:
+def _row(chapter: Chapter, report: ChapterReport | None, written: bool, plan: bool) -> str:
     name = escape(title(chapter))
     name = f'<a href="{chapter.page}">{name}</a>' if written else name
     if chapter.kind == "lesson":
         name += f"<br><small>{escape(chapter.claim)}</small>"
         name += f"<br><small><i>{arxiv_links(escape(chapter.citation))}</i></small>"
+        if plan:
+            name += f'<br><small><a href="{chapter.plan().page}">For teachers: a plan for 90 minutes</a></small>'
     outputs = "-" if not written else f"this run, {report.profile}" if shows_own_run(report) else "committed"
     costs = (report.seconds, report.peak_mb) if report is not None else (None, None)
     values = (_checked(report), outputs, *("-" if cost is None else f"{cost:.0f}" for cost in costs))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -64,6 +67,47 @@ class History(list):
     def save(self, path: str | Path) -> None:
         """Write JSON, whole or not at all."""
         outputs.write(path, json.dumps(self.state(), indent=1))
+
+
+class Log:
+    """The history as a CSV file to be read while the run lasts: a row a round and seed, nothing for None.
+
+    Quantities of local work (``trace``) are called ``local_loss`` and the like, metrics as they are. A file that an
+    earlier process left is written anew, from the history: it may hold half a row, or rounds that are run again.
+    """
+
+    def __init__(self, path: str | Path, seeds: Sequence[int]):
+        self.path, self.seeds, self.columns = Path(path), tuple(seeds), ()
+
+    def write(self, history: History) -> None:
+        """Write all rows, whole or not at all."""
+        rows = [row for record in history for row in self._rows(record)]
+        self.columns = tuple(dict.fromkeys(name for row in rows for name in row))
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        outputs.write(self.path, self._text([dict(zip(self.columns, self.columns, strict=True)), *rows]))
+
+    def add(self, history: History) -> None:
+        """Append the rows of the last record; all is written anew where they have a column of their own."""
+        rows = self._rows(history[-1])
+        if any(name not in self.columns for row in rows for name in row):
+            self.write(history)
+            return
+        with open(self.path, "a", encoding="utf-8", newline="") as file:
+            file.write(self._text(rows))
+
+    def _rows(self, record: Record) -> list[dict[str, Any]]:
+        named = {"cohort": record.cohort, "bytes_up": record.bytes_up, "bytes_down": record.bytes_down}
+        named |= {f"local_{name}": values for name, values in record.trace.items()} | record.metrics
+        return [
+            {"round": record.t + 1, "seed": seed, "seconds": round(record.seconds, 6)}
+            | {name: values[slot] for name, values in named.items()}
+            for slot, seed in enumerate(self.seeds)
+        ]
+
+    def _text(self, rows: Sequence[Mapping[str, Any]]) -> str:
+        text = io.StringIO()
+        csv.DictWriter(text, self.columns, lineterminator="\n").writerows(rows)
+        return text.getvalue()
 
 
 def finite(value: Any) -> Any:

@@ -19,7 +19,7 @@ from fedbook import arguments, interrupts
 from fedbook.federation import checkpoint
 from fedbook.federation.cohort import Cohort, Sampler
 from fedbook.federation.exchange import Exchange, Round, drive
-from fedbook.federation.history import History, Record, finite
+from fedbook.federation.history import History, Log, Record, finite
 from fedbook.federation.population import Federation
 from fedbook.federation.simulator import Simulator
 from fedbook.federation.tree import Tree, tree_map
@@ -154,7 +154,8 @@ class Rounds:
 
     ``seeds``: S federations side by side. ``evaluate(server, clients)`` gives metrics [S] every ``every``
     rounds and after the last (the simulator's privilege: it is in no ledger). With ``path`` a checkpoint
-    is written after every ``save_every`` rounds; ``resume=True`` continues from it, if it is there.
+    is written after every ``save_every`` rounds; ``resume=True`` continues from it, if it is there. ``log``: a CSV file
+    with a row a round and seed, to be read while the run lasts.
     ``noise_seeds="system"`` draws privacy noise from the operating system; seeded noise is keyed by all that tells one
     run from another but the samples' values. ``noise_key="seed"`` keys it by the seed alone, so that two methods can be
     compared under one noise, on public data only: both together release the noise-free sum. With "system" there lies
@@ -179,6 +180,7 @@ class Rounds:
         path: str | Path | None = None,
         save_every: int = 1,
         resume: bool = False,
+        log: str | Path | None = None,
         noise_seeds: str | Sequence[int] = "same",
         noise_key: str = "run",
         how: str | None = None,
@@ -208,6 +210,7 @@ class Rounds:
         self.diverged = False
         self.evaluate, self.observe = evaluate, observe
         self.path = None if path is None else Path(path)
+        self.log = None if log is None else Log(log, self.seeds)
         self.history, self.t = History(), -1  # t: the next round; -1 = the set-up is still to do
         self.attempt = 0  # how often releases were made that stay counted though their round was lost
         self.identity = secrets.token_hex(8)  # of a run under the system's noise, which no other run repeats
@@ -277,11 +280,15 @@ class Rounds:
         if self.evaluate is not None and len(self.history) and not self.history[-1].metrics:
             metrics = self.evaluate(self.server, self.clients)
             self.history.amend(finite({name: self._metric(name, values) for name, values in metrics.items()}))
+            if self.log is not None:
+                self.log.write(self.history)
         if self.path is not None and len(self.history):
             self.save(self.path)
 
     @interrupts.held()
     def _set_up(self) -> None:
+        if self.log is not None and not self.log.columns and len(self.history):  # resumed
+            self.log.write(self.history)
         if self.t < 0:
             self._tell("set-up")
             with self._whole_or_not_at_all(-1):
@@ -317,6 +324,8 @@ class Rounds:
         self.history.append(record)
         if self.path is not None and (self.t % self.save_every == 0 or self.t == self.total):
             self.save(self.path)
+        if self.log is not None:
+            self.log.add(self.history)
         return record
 
     @contextmanager

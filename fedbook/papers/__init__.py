@@ -10,7 +10,7 @@ from fedbook import arguments
 if TYPE_CHECKING:
     from fedbook.papers.description import Paper
 
-NAMES = ("fedavg", "fedsc", "hetero_ssfl", "prirfed", "dp2_fedsam", "cvfl")  # by chapter
+NAMES = {"fedavg": 0, "fedsc": 1, "hetero_ssfl": 2, "prirfed": 3, "dp2_fedsam": 4, "cvfl": 5}  # the paper's chapter
 
 
 def paper(name: str) -> Paper:
@@ -18,7 +18,7 @@ def paper(name: str) -> Paper:
 
     Raises: TypeError, ValueError naming the papers there are.
     """
-    chapters = {f"{number}": word for number, word in enumerate(NAMES)} | {"00_start_here": "fedavg"}
-    chapters |= {f"{number:02d}_{word}": word for number, word in enumerate(NAMES)}
+    chapters = {f"{number}": word for word, number in NAMES.items()} | {"00_start_here": "fedavg"}
+    chapters |= {f"{number:02d}_{word}": word for word, number in NAMES.items()}
     name = chapters.get(name.removesuffix(".ipynb"), name) if isinstance(name, str) else name
     return import_module(f"fedbook.papers.{arguments.one_of('paper', name, NAMES)}").PAPER
