@@ -110,7 +110,7 @@ def setting(kind: str, clients: int, device: str) -> Setting:
         step, fixed, tail = sgd(cross_entropy(net.apply, net.layers), LR), {}, _cross_entropy
         batches = epochs(data, [stream(0, "benchmark", client=k) for k in range(clients)], 1, BATCH)
     net.module.to(device)
-    theta = stack([net.init(stream(0, "benchmark start"))] * clients)
+    theta = {name: p.expand(clients, *p.shape) for name, p in net.init(stream(0, "benchmark start")).items()}
     return Setting(net, step, {"theta": tree_map(lambda v: v.to(device), theta)} | fixed, data, batches, tail)
 
 
@@ -187,22 +187,24 @@ def stacked_by_hand(given: Setting, chunk: int) -> Tree:
     """``chunk`` clients at once by layers that know a leading axis; each chunk takes all its steps before the next."""
     index = given.batches.index.to(given.data.samples["x"].device)
     move = _dense_step if getattr(given.net, "layers", ()) else _autograd_step
-    clients, mean = index.shape[1], {}
-    for start in range(0, clients, chunk):
-        own = tree_map(lambda v, start=start: v[start : start + chunk].clone(), given.carry)
-        if move is _dense_step:  # [in, out] is the layout of both products
-            own["theta"] = {n: v.mT.contiguous() if v.ndim == 3 else v for n, v in own["theta"].items()}
-        for rows in index[:, start : start + chunk]:
-            move(given, own, given.data.samples["x"][rows], given.data.samples["y"][rows])
-        for name, v in own["theta"].items():
-            whole = v.sum(0).mT if move is _dense_step and v.ndim == 3 else v.sum(0)
-            mean[name] = whole / clients + mean.get(name, 0)
-    return mean
+    start = {name: v[0] for name, v in given.carry["theta"].items()}
+    if move is _dense_step:  # [in, out] is the layout of both products
+        start = {name: v.mT.contiguous() if v.ndim == 2 else v for name, v in start.items()}
+    clients, total = index.shape[1], {name: torch.zeros_like(v) for name, v in start.items()}
+    for first in range(0, clients, chunk):
+        members = slice(first, min(first + chunk, clients))
+        own = {name: v.repeat(members.stop - first, *[1] * v.ndim) for name, v in start.items()}
+        fixed = tree_map(lambda v, members=members: v[members], given.carry.get("fixed", {}))
+        for rows in index[:, members]:
+            move(given, own, fixed, given.data.samples["x"][rows], given.data.samples["y"][rows])
+        for name, v in own.items():
+            total[name] += v.sum(0)
+    return {name: (v.mT if move is _dense_step and v.ndim == 2 else v) / clients for name, v in total.items()}
 
 
-def _dense_step(given: Setting, own: Tree, x: Tensor, y: Tensor) -> None:
+def _dense_step(given: Setting, theta: Tree, fixed: Tree, x: Tensor, y: Tensor) -> None:
     """Gradient and update in one product; weights lie as [R, in, out], x [R, B, ...], y [R, B]."""
-    names, theta, inputs = given.net.layers, own["theta"], [x.flatten(2)]
+    names, inputs = given.net.layers, [x.flatten(2)]
     for name in names:
         z = torch.baddbmm(theta[f"{name}.bias"][:, None], inputs[-1], theta[f"{name}.weight"])
         inputs.append(z if name == names[-1] else z.relu_())
@@ -215,9 +217,9 @@ def _dense_step(given: Setting, own: Tree, x: Tensor, y: Tensor) -> None:
         g = below
 
 
-def _autograd_step(given: Setting, own: Tree, x: Tensor, y: Tensor) -> None:
+def _autograd_step(given: Setting, own: Tree, fixed: Tree, x: Tensor, y: Tensor) -> None:
     """Grouped convolutions and batched products under autograd."""
-    theta = {name: v.detach().requires_grad_() for name, v in own["theta"].items()}
+    theta = {name: v.detach().requires_grad_() for name, v in own.items()}
     h, clients = x, len(x)
     for name, layer in given.net.module.named_children():
         if isinstance(layer, nn.Conv2d):
@@ -229,8 +231,8 @@ def _autograd_step(given: Setting, own: Tree, x: Tensor, y: Tensor) -> None:
             h = torch.baddbmm(theta[f"{name}.bias"][:, None], h, theta[f"{name}.weight"].mT)
         else:
             h = h.flatten(2) if isinstance(layer, nn.Flatten) else layer(h.flatten(0, 1)).unflatten(0, h.shape[:2])
-    loss = vmap(given.tail)(h, own.get("fixed", {}), y).sum()
-    for v, g in zip(own["theta"].values(), torch.autograd.grad(loss, list(theta.values())), strict=True):
+    loss = vmap(given.tail)(h, fixed, y).sum()
+    for v, g in zip(own.values(), torch.autograd.grad(loss, list(theta.values())), strict=True):
         v.sub_(g, alpha=LR)
 
 

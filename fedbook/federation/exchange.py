@@ -54,7 +54,8 @@ class Local:
     """All that local work of R clients may see: its broadcast, its state, its data and its draws.
 
     Shapes: every tensor of ``inbox`` and ``state`` has R rows, one a client; ``clients`` [R] are their
-    numbers. ``how`` and ``chunk`` are passed on to :func:`fedbook.federation.local.local_steps`.
+    numbers. Work does not write into ``inbox``, whose rows may share memory. ``how`` and ``chunk`` are passed on to
+    :func:`fedbook.federation.local.local_steps`.
     """
 
     group: str
