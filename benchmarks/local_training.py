@@ -5,10 +5,18 @@ each client takes 5 SGD steps of batch 10 on 28x28 images. Towers of vertical le
 parties times seeds): 2 steps on one batch of 100 through a linear fusion of four embeddings of width 32, of which
 three stand still. Encoders of self-supervised learning (kinds "encoder NAME"): 2 steps of the spectral loss, 64
 samples in two views. The ResNets of both see tiny images, only to tell the loop from vmap. "modules" is the plain loop
-that everybody writes first (one nn.Module and torch.optim.SGD a client; models only), "loop" is ours over clients,
-"vmap" the vectorised step. The ways alternate within a repetition, so that a busy machine disturbs them alike; the
-median counts, in milliseconds a round: on a CPU those of the one thread at work, which waiting for a turn does not
-lengthen.
+that everybody writes first (one nn.Module and torch.optim.SGD a client; no encoders), "loop" is ours over clients,
+"vmap" the vectorised step. Steps that have a form of their own for clients together ("together", dense models) take it
+instead; the choice is for those that have none, such as SAM.
+
+``--by-hand FILE`` measures beside each other what the package does and what one can write for this very network:
+"round" is a whole round of FedAvg as the package runs it (draws, checks, record and mean included; models only),
+"local" its local training alone by the committed choice, "modules" as above, "vmap" torch.func on all clients at once,
+"stacked" grouped convolutions and baddbmm on all at once under autograd (of a dense network gradient and update are
+written out, in one product), "stacked 10" the same in chunks of 10 clients. All go from one theta to a mean.
+
+The ways alternate within a repetition, so that a busy machine disturbs them alike; the median counts, in milliseconds a
+round: on a CPU those of the one thread at work, which waiting for a turn does not lengthen.
 """
 
 from __future__ import annotations
@@ -18,22 +26,30 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional as F
 
-from fedbook.federation import local
+from fedbook.federation import Federation, Rounds, local
 from fedbook.federation.local import Batches, Step, epochs, local_steps, sgd
 from fedbook.federation.population import Rows
 from fedbook.federation.tree import Tree, tree_map
 from fedbook.learning.encoders import encoder
 from fedbook.learning.models import Network, cross_entropy, model, stack
 from fedbook.papers.cvfl.towers import fusion, tower
+from fedbook.papers.fedavg import Config, FedAvg
+from fedbook.papers.fedavg.problem import ImageSettings, image_problem
 from fedbook.papers.fedsc.spectral import spectral_loss
+from fedbook.partition import Partition
 from fedbook.randomness import normal, stream
 
+LR, FIXED = 0.1, ("modules", "together")  # FIXED: ways that are measured and not chosen between
+OURS, BY_HAND = ("round", "local"), ("mlp", "mlp16", "cnn", "cnn_small", "tower mlp", "tower cnn")
 CHOICES = Path(local.__file__).with_name("choices.json")
 
 MODELS = ("linear", "mlp", "cnn", "mlp16", "cnn_small")
@@ -63,6 +79,7 @@ class Setting(NamedTuple):
     carry: dict[str, Tree]
     data: Rows
     batches: Batches
+    tail: Callable[[Tensor, Tree, Tensor], Tensor] | None = None  # (net's output, fixed, y) to the loss; encoders: none
 
 
 def sizes(kind: str) -> tuple[int, ...]:
@@ -82,19 +99,23 @@ def setting(kind: str, clients: int, device: str) -> Setting:
     data = Rows(samples, table, torch.full((clients,), count))
     if kind in TOWERS:
         net = tower(kind.removeprefix("tower "), shape, WIDTH)
-        step, fixed = _party(net, clients, device)
+        step, fixed, tail = _party(net, clients, device)
         batches = _same(table, TOWER_STEPS)
     elif kind in ENCODERS:
         net = encoder(kind.removeprefix("encoder "), shape[1:], ENCODER_WIDTH)
-        step, fixed = _contrast(net), {}
+        step, fixed, tail = _contrast(net), {}, None
         batches = _same(table, ENCODER_STEPS)
     else:
         net = model(kind, shape, 10)
-        step, fixed = sgd(cross_entropy(net.apply), 0.1), {}
+        step, fixed, tail = sgd(cross_entropy(net.apply, net.layers), LR), {}, _cross_entropy
         batches = epochs(data, [stream(0, "benchmark", client=k) for k in range(clients)], 1, BATCH)
     net.module.to(device)
-    theta = stack([net.init(stream(0, "benchmark start"))] * clients)
-    return Setting(net, step, {"theta": tree_map(lambda v: v.to(device), theta)} | fixed, data, batches)
+    theta = {name: p.expand(clients, *p.shape) for name, p in net.init(stream(0, "benchmark start")).items()}
+    return Setting(net, step, {"theta": tree_map(lambda v: v.to(device), theta)} | fixed, data, batches, tail)
+
+
+def _cross_entropy(logits: Tensor, fixed: Tree, y: Tensor) -> Tensor:
+    return F.cross_entropy(logits, y)
 
 
 def _same(table: Tensor, steps: int) -> Batches:
@@ -113,47 +134,167 @@ def _contrast(net: Network) -> Step:
     return sgd(loss, 1e-3)
 
 
-def _party(net: Network, rows: int, device: str) -> tuple[Step, dict[str, Tree]]:
+def _party(net: Network, rows: int, device: str) -> tuple[Step, dict[str, Tree], Callable]:
     """A party's step through the fusion while the others' embeddings and theta_0 stay as they came."""
     joint, names = fusion("concat", [WIDTH] * PARTIES, 10), [name for name, _ in net.module.named_parameters()]
 
+    def tail(h: Tensor, fixed: Tree, y: Tensor) -> Tensor:
+        return F.cross_entropy(joint.apply(fixed["theta0"], joint.put(fixed["others"], h, fixed["columns"])), y)
+
     def loss(p: Tree, batch: Mapping[str, Tensor]) -> Tensor:
-        h = net.apply({name: p[name] for name in names}, batch["x"])
-        logits = joint.apply(p["theta0"], joint.put(p["others"], h, p["columns"]))
-        return torch.nn.functional.cross_entropy(logits, batch["y"])
+        return tail(net.apply({name: p[name] for name in names}, batch["x"]), p, batch["y"])
 
     fixed = {
         "others": normal((rows, TOWER_BATCH, PARTIES * WIDTH), stream(0, "benchmark others")).float().tanh(),
         "columns": torch.stack([joint.columns(r % PARTIES) for r in range(rows)]),
         "theta0": stack([joint.init(stream(0, "benchmark server"))] * rows),
     }
-    return sgd(loss, 0.1), {"fixed": tree_map(lambda v: v.to(device), fixed)}
+    return sgd(loss, LR), {"fixed": tree_map(lambda v: v.to(device), fixed)}, tail
 
 
-def modules(net: Network, theta: Tree, data: Rows, batches: Batches, lr: float = 0.1) -> None:
-    """The plain loop: a module and an optimiser for each client."""
-    for k in range(batches.index.shape[1]):
-        module = net.build().to(data.samples["x"].device)
-        module.load_state_dict({name: v[k] for name, v in theta.items()})
-        optimiser = torch.optim.SGD(module.parameters(), lr=lr)
-        for rows in batches.index[:, k].to(data.samples["x"].device):
+def modules(given: Setting) -> Tree:
+    """The plain loop: a module and an optimiser for each client; the mean of what they end at."""
+    x, y = given.data.samples["x"], given.data.samples["y"]
+    clients, mean = given.batches.index.shape[1], {}
+    for k in range(clients):
+        module, fixed = given.net.build().to(x.device), tree_map(lambda v, k=k: v[k], given.carry.get("fixed", {}))
+        module.load_state_dict({name: v[k] for name, v in given.carry["theta"].items()})
+        optimiser = torch.optim.SGD(module.parameters(), lr=LR)
+        for rows in given.batches.index[:, k].to(x.device):
             optimiser.zero_grad()
-            torch.nn.functional.cross_entropy(module(data.samples["x"][rows]), data.samples["y"][rows]).backward()
+            given.tail(module(x[rows]), fixed, y[rows]).backward()
             optimiser.step()
+        for name, p in module.named_parameters():
+            mean[name] = p.detach() / clients + mean.get(name, 0)
+    return mean
+
+
+def vmap_by_hand(given: Setting) -> Tree:
+    """All clients at once: torch.func's gradient of one client's loss, and an update in place."""
+    x, y, fixed = given.data.samples["x"], given.data.samples["y"], given.carry.get("fixed", {})
+
+    def loss(p: Tree, fixed: Tree, x: Tensor, y: Tensor) -> Tensor:
+        return given.tail(functional_call(given.net.module, p, (x,)), fixed, y)
+
+    slope, theta = vmap(grad(loss)), {name: v.clone() for name, v in given.carry["theta"].items()}
+    for rows in given.batches.index.to(x.device):
+        for name, g in slope(theta, fixed, x[rows], y[rows]).items():
+            theta[name].sub_(g, alpha=LR)
+    return {name: v.mean(0) for name, v in theta.items()}
+
+
+def stacked_by_hand(given: Setting, chunk: int) -> Tree:
+    """``chunk`` clients at once by layers that know a leading axis; each chunk takes all its steps before the next."""
+    index = given.batches.index.to(given.data.samples["x"].device)
+    move = _dense_step if getattr(given.net, "layers", ()) else _autograd_step
+    start = {name: v[0] for name, v in given.carry["theta"].items()}
+    if move is _dense_step:  # [in, out] is the layout of both products
+        start = {name: v.mT.contiguous() if v.ndim == 2 else v for name, v in start.items()}
+    clients, total = index.shape[1], {name: torch.zeros_like(v) for name, v in start.items()}
+    for first in range(0, clients, chunk):
+        members = slice(first, min(first + chunk, clients))
+        own = {name: v.repeat(members.stop - first, *[1] * v.ndim) for name, v in start.items()}
+        fixed = tree_map(lambda v, members=members: v[members], given.carry.get("fixed", {}))
+        for rows in index[:, members]:
+            move(given, own, fixed, given.data.samples["x"][rows], given.data.samples["y"][rows])
+        for name, v in own.items():
+            total[name] += v.sum(0)
+    return {name: (v.mT if move is _dense_step and v.ndim == 2 else v) / clients for name, v in total.items()}
+
+
+def _dense_step(given: Setting, theta: Tree, fixed: Tree, x: Tensor, y: Tensor) -> None:
+    """Gradient and update in one product; weights lie as [R, in, out], x [R, B, ...], y [R, B]."""
+    names, inputs = given.net.layers, [x.flatten(2)]
+    for name in names:
+        z = torch.baddbmm(theta[f"{name}.bias"][:, None], inputs[-1], theta[f"{name}.weight"])
+        inputs.append(z if name == names[-1] else z.relu_())
+    g = inputs.pop().softmax(-1)
+    g.scatter_add_(-1, y[..., None], torch.full_like(y[..., None], -1, dtype=g.dtype)).div_(y.shape[1])
+    for name, h in zip(reversed(names), reversed(inputs), strict=True):
+        below = torch.bmm(g, theta[f"{name}.weight"].mT).mul_(h > 0) if name != names[0] else None
+        theta[f"{name}.weight"].baddbmm_(h.mT, g, alpha=-LR)
+        theta[f"{name}.bias"].sub_(g.sum(1), alpha=LR)
+        g = below
+
+
+def _autograd_step(given: Setting, own: Tree, fixed: Tree, x: Tensor, y: Tensor) -> None:
+    """Grouped convolutions and batched products under autograd."""
+    theta = {name: v.detach().requires_grad_() for name, v in own.items()}
+    h, clients = x, len(x)
+    for name, layer in given.net.module.named_children():
+        if isinstance(layer, nn.Conv2d):
+            joint = h.transpose(0, 1).flatten(1, 2)  # [B, R C, H, W], a group a client
+            weight, bias = theta[f"{name}.weight"].flatten(0, 1), theta[f"{name}.bias"].flatten()
+            joint = F.conv2d(joint, weight, bias, layer.stride, layer.padding, groups=clients)
+            h = joint.unflatten(1, (clients, -1)).transpose(0, 1)
+        elif isinstance(layer, nn.Linear):
+            h = torch.baddbmm(theta[f"{name}.bias"][:, None], h, theta[f"{name}.weight"].mT)
+        else:
+            h = h.flatten(2) if isinstance(layer, nn.Flatten) else layer(h.flatten(0, 1)).unflatten(0, h.shape[:2])
+    loss = vmap(given.tail)(h, fixed, y).sum()
+    for v, g in zip(own.values(), torch.autograd.grad(loss, list(theta.values())), strict=True):
+        v.sub_(g, alpha=LR)
+
+
+def by_hand(kind: str, clients: int, device: str = "cpu") -> dict[str, Callable[[], Any]]:
+    """What the package does and what one can write by hand, as functions without arguments."""
+    given = setting(kind, clients, device)
+    how, chunk = local.choose(device, kind)
+    whole = {"round": _round(given)} if kind in MODELS else {}
+    return whole | {
+        "local": lambda: _mean(
+            local_steps(given.step, given.carry, given.data, given.batches, how=how, chunk=chunk)[0]["theta"]
+        ),
+        "modules": lambda: modules(given),
+        "vmap": lambda: vmap_by_hand(given),
+        "stacked": lambda: stacked_by_hand(given, clients),
+        "stacked 10": lambda: stacked_by_hand(given, 10),
+    }
+
+
+def _mean(theta: Tree) -> Tree:
+    return tree_map(lambda v: v.mean(0), theta)
+
+
+def _round(given: Setting) -> Callable[[], Any]:
+    """FedAvg's next round on the same clients, all of them."""
+    federation = Federation(given.data.samples, Partition(given.data.table, given.data.sizes))
+    config = Config(rounds=1_000_000, batch_size=BATCH, lr=LR)
+    return Rounds(FedAvg(config, given.net), federation, config.rounds).step
+
+
+def beside(kinds: Sequence[str], clients: Sequence[int], repeats: int, device: str = "cpu") -> list[dict]:
+    """The table of ``--by-hand``: a row a kind and number of clients, medians in milliseconds."""
+    rows = []
+    for kind in kinds:
+        for count in clients:
+            ms = measure(by_hand(kind, count, device), repeats, device)
+            rows.append({"kind": kind, "clients": count, "ms": {way: round(value, 2) for way, value in ms.items()}})
+            ours, best = ms.get("round", ms["local"]), min(value for way, value in ms.items() if way not in OURS)
+            times = "   ".join(f"{way} {value:.1f}" for way, value in ms.items())
+            print(
+                f"{kind:12} {count:>5}   {times}   modules / ours {ms['modules'] / ours:.2f}   "
+                f"ours / best by hand {ours / best:.2f}",
+                flush=True,
+            )
+    return rows
 
 
 def ways(kind: str, clients: int, device: str) -> dict[str, Callable[[], object]]:
     """The ways to train this cohort, as functions without arguments; "vmap 50" means in chunks of 50."""
-    net, step, carry, data, batches = setting(kind, clients, device)
+    given = setting(kind, clients, device)
+    vectorised = replace(given.step, together=None)
 
-    def ours(how: str, chunk: int | None = None) -> Callable[[], object]:
-        return lambda: local_steps(step, carry, data, batches, how=how, chunk=chunk)
+    def ours(step: Step, how: str, chunk: int | None = None) -> Callable[[], object]:
+        return lambda: local_steps(step, given.carry, given.data, given.batches, how=how, chunk=chunk)
 
-    plain = {"modules": lambda: modules(net, carry["theta"], data, batches)} if kind in MODELS else {}
+    fixed = {"modules": lambda: modules(given)} if kind in MODELS else {}  # not to be chosen between
+    if given.step.together is not None:
+        fixed["together"] = ours(given.step, "vmap")
     chunks = TOWER_CHUNKS if kind in TOWERS else ENCODER_CHUNKS if kind in ENCODERS else CHUNKS
     if kind in ENCODERS and "resnet" in kind:
         chunks = chunks[:1]  # larger ones would do the same with so few clients
-    return plain | {"loop": ours("loop")} | {f"vmap {chunk}": ours("vmap", chunk) for chunk in chunks}
+    return fixed | {"loop": ours(given.step, "loop")} | {f"vmap {c}": ours(vectorised, "vmap", c) for c in chunks}
 
 
 def measure(functions: dict[str, Callable[[], object]], repeats: int, device: str) -> dict[str, float]:
@@ -189,7 +330,7 @@ def choices(rows: list[dict]) -> dict[str, list]:
     chosen: dict[str, list] = {}
     for kind in dict.fromkeys(row["kind"] for row in rows):
         own = [row["ms"] for row in rows if row["kind"] == kind]
-        candidates = [way for way in own[0] if way != "modules"]
+        candidates = [way for way in own[0] if way not in FIXED]
         worst = {way: max(ms[way] / min(ms[c] for c in candidates) for ms in own) for way in candidates}
         way = min(worst, key=worst.__getitem__)
         chosen[kind] = ["loop", None] if way == "loop" else ["vmap", int(way.split()[1])]
@@ -197,14 +338,15 @@ def choices(rows: list[dict]) -> dict[str, list]:
 
 
 def summary(rows: list[dict], chosen: dict[str, list]) -> str:
-    """Ratios of the committed choice: to the plain loop over modules (higher is better), and to the best way."""
-    lines = [f"{'kind':23} {'clients':>7} {'choice':>10} {'modules/choice':>15} {'best/choice':>12}"]
+    """Ratios: the plain loop over modules to the committed choice, the best way to it, the loop to "together"."""
+    lines = [f"{'kind':23} {'clients':>7} {'choice':>10} {'modules/choice':>15} {'best/choice':>12} {'/together':>10}"]
     for row in rows:
         how, chunk = chosen[row["kind"]]
         way = how if how == "loop" else f"{how} {chunk}"
-        best = min(ms for name, ms in row["ms"].items() if name != "modules") / row["ms"][way]
+        best = min(ms for name, ms in row["ms"].items() if name not in FIXED) / row["ms"][way]
         plain = f"{row['ms']['modules'] / row['ms'][way]:.2f}" if "modules" in row["ms"] else "-"
-        lines.append(f"{row['kind']:23} {row['clients']:>7} {way:>10} {plain:>15} {best:>12.2f}")
+        both = f"{row['ms']['modules'] / row['ms']['together']:.2f}" if "together" in row["ms"] else "-"
+        lines.append(f"{row['kind']:23} {row['clients']:>7} {way:>10} {plain:>15} {best:>12.2f} {both:>10}")
     return "\n".join(lines)
 
 
@@ -220,11 +362,6 @@ def merged(known: Mapping[str, Any], device: str, rows: list[dict]) -> dict[str,
 
 def cost(device: str = "cpu") -> list[dict]:
     """Milliseconds of a whole FedAvg round (mlp, E = 1, batches of 10, 60 MNIST images a client) by K and m."""
-    from fedbook.federation import Federation, Rounds
-    from fedbook.papers.fedavg import Config, FedAvg
-    from fedbook.papers.fedavg.problem import ImageSettings, image_problem
-    from fedbook.partition import Partition
-
     images = image_problem("mnist", ImageSettings(partition="iid", clients=1), device=device)
     rows = []
     for clients in (100, 1000, 10_000):
@@ -246,20 +383,21 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write choices.json of this checkout")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--cost", metavar="FILE", help="measure whole rounds by clients and cohort instead, store them")
-    parser.add_argument(
-        "--kinds", default=",".join(KINDS), help="what to measure, comma-separated: kinds or these words"
-    )
+    parser.add_argument("--by-hand", metavar="FILE", help="measure beside what one can write by hand instead, store it")
+    parser.add_argument("--clients", default="50,200", help="with --by-hand: how many, comma-separated")
+    parser.add_argument("--repeats", type=int, default=30, help="with --by-hand: of which the median counts")
+    parser.add_argument("--kinds", help=f"what to measure, comma-separated: kinds or these words, {', '.join(KINDS)}")
     options = parser.parse_args()
-    kinds = [kind for word in options.kinds.split(",") for kind in KINDS.get(word, (word,))]
+    asked = options.kinds or ",".join(BY_HAND if options.by_hand else KINDS)
+    kinds = [kind for word in asked.split(",") for kind in KINDS.get(word, (word,))]
     if not set(kinds) <= set(ALL):
         parser.error(f"--kinds: got {options.kinds}; allowed are {', '.join((*KINDS, *ALL))}")
     torch.set_num_threads(1)
-    if options.cost:
-        rows = cost(options.device)
-        Path(options.cost).write_text(
-            json.dumps({"torch": torch.__version__.split("+")[0], "device": options.device, "rows": rows}, indent=1)
-            + "\n"
-        )
+    if options.cost or options.by_hand:
+        counts = [int(count) for count in options.clients.split(",")]
+        rows = cost(options.device) if options.cost else beside(kinds, counts, options.repeats, options.device)
+        result = {"torch": torch.__version__.split("+")[0], "device": options.device, "rows": rows}
+        Path(options.cost or options.by_hand).write_text(json.dumps(result, indent=1) + "\n")
         return
     print(f"{'kind':23} {'clients':>7}   milliseconds")
     rows = table(options.device, kinds)

@@ -54,7 +54,8 @@ class Local:
     """All that local work of R clients may see: its broadcast, its state, its data and its draws.
 
     Shapes: every tensor of ``inbox`` and ``state`` has R rows, one a client; ``clients`` [R] are their
-    numbers. ``how`` and ``chunk`` are passed on to :func:`fedbook.federation.local.local_steps`.
+    numbers. Work does not write into ``inbox``, whose rows may share memory. ``how`` and ``chunk`` are passed on to
+    :func:`fedbook.federation.local.local_steps`.
     """
 
     group: str
@@ -177,6 +178,9 @@ class Uploads:
         shapes = {tuple((n, tuple(x.shape[1:])) for n, x in rows.items()) for rows in flat}
         if len(shapes) > 1:
             raise ValueError(f"uploads[{name!r}]: got different forms {sorted(shapes)}; allowed is one form (see rows)")
+        if len(having[0].slot) == self.cohort.ids.numel():  # one group, no empty place: the rows lie in this order
+            whole = {leaf: rows.unflatten(0, self.cohort.ids.shape) for leaf, rows in flat[0].items()}
+            return unflatten(whole, having[0].tree[name])
         stacked = {}
         for leaf, first in flat[0].items():
             whole = first.new_zeros(*self.cohort.ids.shape, *first.shape[1:])

@@ -122,7 +122,7 @@ class Simulator:
     def _work(self, exchange: Exchange, group: Group, slot: Tensor, place: Tensor) -> Part:
         clients = exchange.cohort.ids[slot, place]
         member = self.federation.member_of[clients]
-        inbox = {name: tree_map(lambda x: _received(x)[slot], tree) for name, tree in exchange.down.items()}
+        inbox = {name: tree_map(lambda x: _for_rows(_received(x), slot), tree) for name, tree in exchange.down.items()}
         inbox |= {name: tree_map(lambda x: x[slot, place], tree) for name, tree in exchange.each.items()}
         own = self.clients.get(group.name, {})
         again = f"#{len(self._sent)}" if len(self._sent) > 1 else ""  # each exchange of a round has noise of its own
@@ -238,6 +238,11 @@ def _whom(exchange: Exchange) -> set[tuple[int, int]]:
 
 def _received(leaf: Tensor | Wire) -> Tensor:
     return leaf.value if isinstance(leaf, Wire) else leaf
+
+
+def _for_rows(value: Tensor, slot: Tensor) -> Tensor:
+    """What each row gets of a broadcast [S, ...]; of one federation's, a view and no copy a client."""
+    return value.expand(len(slot), *value.shape[1:]) if len(value) == 1 else value[slot]
 
 
 def _checked(reply: Reply, rows: int, exchange: str) -> Reply:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -90,6 +91,13 @@ class Model(Network):
         """The names of the head's parameters."""
         prefix = f"{len(self.module) - 1}."
         return tuple(name for name, _ in self.module.named_parameters() if name.startswith(prefix))
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The names of the linear layers if the model is these with ReLU between; of any other model, none."""
+        kinds = [nn.Flatten, *[nn.Linear, nn.ReLU] * (len(self.module) // 2)][: len(self.module)]
+        dense = [type(layer) for layer in self.module] == kinds and kinds[-1] is nn.Linear
+        return tuple(name for name, layer in self.module.named_children() if dense and type(layer) is nn.Linear)
 
     def split(self, parameters: Mapping[str, Tensor]) -> tuple[Parameters, Parameters]:
         """``parameters`` as (body, head). Raises: KeyError (a parameter of the head is missing)."""
@@ -202,11 +210,25 @@ def stack(parameters: list[Parameters]) -> Parameters:
     return {name: torch.stack([p[name] for p in parameters]) for name in parameters[0]}
 
 
-def cross_entropy(
-    apply: Callable[[Parameters, Tensor], Tensor],
-) -> Callable[[Parameters, Mapping[str, Tensor]], Tensor]:
+@dataclass(frozen=True)
+class Loss:
+    """A loss of one client, ``loss(parameters, batch)``, and where there is one the same for R clients side by side.
+
+    ``stacked(parameters, batch, take) -> losses [R]`` also hands each layer's gradient to ``take`` once it needs the
+    parameter no more: ``take(name, g)`` is the gradient itself [R, ...], ``take(name, g, x)`` its factors, g^T x.
+    """
+
+    one: Callable[[Parameters, Mapping[str, Tensor]], Tensor]
+    stacked: Callable[[Parameters, Mapping[str, Tensor], Callable[..., None]], Tensor] | None = None
+
+    def __call__(self, parameters: Parameters, batch: Mapping[str, Tensor]) -> Tensor:
+        return self.one(parameters, batch)
+
+
+def cross_entropy(apply: Callable[[Parameters, Tensor], Tensor], layers: Sequence[str] = ()) -> Loss:
     """The mean cross-entropy over a batch's real rows, as ``loss(parameters, batch)``.
 
+    ``layers``: the names of the linear layers if ``apply`` is nothing but these with ReLU between (``Model.layers``).
     Shapes: batch["x"] [B, ...], batch["y"] [B], batch["weight"] [B] (1 = real row, 0 = padding).
     """
 
@@ -215,4 +237,27 @@ def cross_entropy(
         each = nn.functional.cross_entropy(logits, batch["y"], reduction="none")
         return (each * batch["weight"]).sum() / batch["weight"].sum().clamp(min=1)
 
-    return loss
+    return Loss(loss, partial(_backpropagation, tuple(layers)) if layers else None)
+
+
+def _backpropagation(
+    layers: Sequence[str], parameters: Parameters, batch: Mapping[str, Tensor], take: Callable[..., None]
+) -> Tensor:
+    """R dense networks side by side, forward and backward in batched products: a third of the time of vmap and grad.
+
+    Shapes: batch["x"] [R, B, ...], batch["y"] and batch["weight"] [R, B]; parameters [R, ...]; losses [R].
+    """
+    inputs = [batch["x"].flatten(2)]  # of each layer, [R, B, D]
+    for name in layers:
+        z = torch.baddbmm(parameters[f"{name}.bias"][:, None], inputs[-1], parameters[f"{name}.weight"].mT)
+        inputs.append(z if name == layers[-1] else z.relu_())
+    y, logp = batch["y"][..., None], inputs.pop().log_softmax(-1)
+    share = batch["weight"] / batch["weight"].sum(1, keepdim=True).clamp(min=1)
+    losses = -(logp.gather(-1, y).squeeze(-1) * share).sum(1)
+    g = logp.exp_().scatter_(-1, y, -1.0, reduce="add").mul_(share[..., None])  # d losses / d z, (p - onehot) / n
+    for name, x in zip(reversed(layers), reversed(inputs), strict=True):
+        below = None if name == layers[0] else torch.bmm(g, parameters[f"{name}.weight"]).mul_(x.sign())  # ReLU: x >= 0
+        take(f"{name}.weight", g, x)
+        take(f"{name}.bias", g.sum(1))
+        g = below
+    return losses

@@ -36,8 +36,29 @@ def test_the_ways_train_the_same(kind):
     if kind not in benchmark.MODELS:
         return
     before = {key: v.clone() for key, v in starts.items()}
-    benchmark.modules(setting.net, setting.carry["theta"], setting.data, setting.batches)
+    benchmark.modules(setting)
     assert all(torch.equal(starts[key], before[key]) for key in starts)  # every repetition starts from the same
+
+
+@pytest.mark.parametrize("kind", ["mlp16", "cnn_small", "tower mlp", "tower cnn"])
+def test_what_one_writes_by_hand_ends_where_the_package_does(kind):
+    means = {way: function() for way, function in benchmark.by_hand(kind, 3).items() if way != "round"}
+    for way, mean in means.items():
+        for name, v in means["modules"].items():
+            assert torch.allclose(mean[name], v, rtol=0, atol=1e-5), (way, name)
+
+
+def test_the_table_beside_what_is_written_by_hand(monkeypatch, tmp_path):
+    path, before = tmp_path / "beside.json", torch.get_num_threads()
+    words = ["--by-hand", str(path), "--clients", "2,3", "--repeats", "1", "--kinds", "mlp16,tower mlp"]
+    monkeypatch.setattr(sys, "argv", ["benchmark", *words])
+    benchmark.main()
+    torch.set_num_threads(before)
+    rows = json.loads(path.read_text())["rows"]
+    assert [(row["kind"], row["clients"]) for row in rows] == [(k, n) for k in ("mlp16", "tower mlp") for n in (2, 3)]
+    by_hand = {"modules", "vmap", "stacked", "stacked 10"}
+    assert [row["ms"].keys() - by_hand for row in rows] == [{"round", "local"}] * 2 + [{"local"}] * 2
+    assert all(row["ms"].keys() > by_hand and min(row["ms"].values()) > 0 for row in rows)
 
 
 def test_an_encoder_takes_a_client_s_steps():
@@ -103,15 +124,19 @@ def test_every_tower_and_encoder_is_measured_and_what_vertical_learning_asks_for
 def test_the_least_worst_ratio_is_chosen_and_reported():
     rows = [
         {"kind": "a", "clients": 4, "ms": {"modules": 1.0, "loop": 10.0, "vmap 4": 12.0, "vmap 20": 12.0}},
-        {"kind": "a", "clients": 20, "ms": {"modules": 2.0, "loop": 50.0, "vmap 4": 40.0, "vmap 20": 90.0}},
+        {
+            "kind": "a",
+            "clients": 20,
+            "ms": {"modules": 2.0, "together": 4.0, "loop": 50.0, "vmap 4": 40.0, "vmap 20": 90.0},
+        },
         {"kind": "b", "clients": 4, "ms": {"loop": 3.0, "vmap 4": 4.0, "vmap 20": 6.0}},
     ]
     chosen = benchmark.choices(rows)
     assert chosen == {"a": ["vmap", 4], "b": ["loop", None]}  # a: 50/40 and 12/10 against 12/10 and 90/40
     lines = [line.split() for line in benchmark.summary(rows, chosen).splitlines()[1:]]
     assert lines == [
-        ["a", "4", "vmap", "4", "0.08", "0.83"], ["a", "20", "vmap", "4", "0.05", "1.00"],
-        ["b", "4", "loop", "-", "1.00"],
+        ["a", "4", "vmap", "4", "0.08", "0.83", "-"], ["a", "20", "vmap", "4", "0.05", "1.00", "0.50"],
+        ["b", "4", "loop", "-", "1.00", "-"],
     ]  # fmt: skip
 
 

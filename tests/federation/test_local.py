@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.local_training import ENCODERS, MODELS, TOWERS, sizes
-from fedbook.federation import Rows, tree_map
+from benchmarks.local_training import ENCODERS, FIXED, MODELS, TOWERS, sizes
+from fedbook.federation import Rows, local, tree_map
 from fedbook.federation.local import choose, epochs, local_steps, sgd
 from fedbook.learning.models import cross_entropy, model, stack
 from fedbook.partition import Partition
@@ -30,25 +30,67 @@ def streams(purpose="batches"):
     return [stream(5, purpose, 0, k) for k in range(len(SIZES))]
 
 
-def train(data, net, dtype, how, chunk=None, num_epochs=2, batch=4, **options):
+def train(data, net, dtype, how, chunk=None, num_epochs=2, batch=4, together=True, **options):
     theta = stack([net.init(stream(1, "init", client=k), dtype) for k in range(len(SIZES))])
     batches = epochs(data, streams(), num_epochs, batch)
     carry = {"theta": theta}
     if options.get("momentum"):
         carry["velocity"] = tree_map(torch.zeros_like, theta)
-    step = sgd(cross_entropy(net.apply), 0.05, **options)
+    step = sgd(cross_entropy(net.apply, net.layers if together else ()), 0.05, **options)
     return local_steps(step, carry, data, batches, how=how, chunk=chunk)
 
 
-@pytest.mark.parametrize("name", ["linear", "mlp", "cnn"])
-@pytest.mark.parametrize("options", [{}, {"momentum": 0.9, "weight_decay": 0.01}])
-def test_vectorised_equals_loop_in_float64(name, options):
+@pytest.mark.parametrize(
+    ("name", "together"),
+    [("linear", True), ("mlp", True), ("mlp", False), ("mlp_fedavg", True), ("cnn", False)],
+)
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"weight_decay": 0.01, "momentum": 0.9}])
+def test_vectorised_equals_loop_in_float64(name, together, options):
+    """Clients of 1 to 20 samples: ragged batches, and some have finished while others go on."""
     data, net = toy(torch.float64), model(name, (1, 8, 8), 4)
-    a, loss_a = train(data, net, torch.float64, "vmap", **options)
+    assert (sgd(cross_entropy(net.apply, net.layers), 1.0).together is None) == (name == "cnn")
+    a, loss_a = train(data, net, torch.float64, "vmap", together=together, **options)
     b, loss_b = train(data, net, torch.float64, "loop", **options)
     for key in a["theta"]:
-        assert torch.allclose(a["theta"][key], b["theta"][key], rtol=0, atol=1e-10)
-    assert torch.allclose(loss_a, loss_b, rtol=0, atol=1e-10)
+        assert torch.allclose(a["theta"][key], b["theta"][key], rtol=0, atol=1e-12)
+        assert "velocity" not in a or torch.allclose(a["velocity"][key], b["velocity"][key], rtol=0, atol=1e-12)
+    assert torch.allclose(loss_a, loss_b, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("moved", ["body", "head"])
+def test_clients_together_leave_the_other_part_as_it_is(moved):
+    data, net = toy(torch.float64), model("mlp_fedavg", (1, 8, 8), 4)
+    body, head = net.split(stack([net.init(stream(1, "init", client=k), torch.float64) for k in range(len(SIZES))]))
+    theta, fixed = (body, head) if moved == "body" else (head, body)
+    step, batches = sgd(cross_entropy(net.apply, net.layers), 0.05), epochs(data, streams(), 2, 4)
+    a, b = (local_steps(step, {"theta": theta, "fixed": fixed}, data, batches, how=how)[0] for how in ("vmap", "loop"))
+    for key in theta:
+        assert torch.allclose(a["theta"][key], b["theta"][key], rtol=0, atol=1e-12)
+        assert not torch.equal(a["theta"][key], theta[key])
+    assert a["theta"].keys() == theta.keys() and all(torch.equal(a["fixed"][key], fixed[key]) for key in fixed)
+
+
+@pytest.mark.parametrize("options", [{"sam_radius": 0.1}, {"max_norm": 0.3}])
+def test_a_gradient_that_is_bounded_or_taken_elsewhere_is_computed_as_ever(options):
+    data, net = toy(torch.float32), model("mlp", (1, 8, 8), 4)
+    a, b = (train(data, net, torch.float32, "vmap", together=words, **options)[0]["theta"] for words in (True, False))
+    plain = train(data, net, torch.float32, "vmap")[0]["theta"]
+    assert all(torch.equal(a[key], b[key]) and not torch.allclose(a[key], plain[key]) for key in a)
+
+
+def test_chunks_that_fit_the_cache_are_the_loop(monkeypatch):
+    """Two clients a chunk; the start is one theta, expanded, and it stays."""
+    data, net = toy(torch.float64), model("mlp", (1, 8, 8), 4)
+    one = net.init(stream(1, "init"), torch.float64)
+    monkeypatch.setattr(local, "CACHE", 2 * 8 * net.size)
+    theta = {name: p.expand(len(SIZES), *p.shape) for name, p in one.items()}
+    before, step = tree_map(torch.clone, one), sgd(cross_entropy(net.apply, net.layers), 0.05)
+    a, b = (
+        local_steps(step, {"theta": theta}, data, epochs(data, streams(), 2, 4), how=how)[0]["theta"]
+        for how in ("vmap", "loop")
+    )
+    assert all(torch.allclose(a[key], b[key], rtol=0, atol=1e-12) for key in a)
+    assert all(torch.equal(one[key], before[key]) for key in one)
 
 
 def test_vectorised_equals_loop_over_20_float32_steps():
@@ -122,7 +164,7 @@ def test_the_committed_choice_is_never_much_slower_than_the_better_way():
     for row in table["measured"]["cpu"]["rows"]:
         how, chunk = table["choice"]["cpu"][row["kind"]]
         chosen = row["ms"]["loop" if how == "loop" else f"vmap {chunk}"]
-        assert chosen * 0.9 <= min(ms for way, ms in row["ms"].items() if way != "modules"), row
+        assert chosen * 0.9 <= min(ms for way, ms in row["ms"].items() if way not in FIXED), row
     assert {(r["kind"], r["clients"]) for r in table["measured"]["cpu"]["rows"]} == {
         (kind, clients) for kind in (*MODELS, *TOWERS, *ENCODERS) for clients in sizes(kind)
     }
@@ -136,5 +178,6 @@ def test_on_the_device(device):
         lambda x: x.to(device), stack([net.init(stream(1, "init", client=k), torch.float64) for k in range(len(SIZES))])
     )
     net.module.to(device)
-    out, _ = local_steps(sgd(cross_entropy(net.apply), 0.05), {"theta": theta}, there, epochs(there, streams(), 2, 4))
+    step = sgd(cross_entropy(net.apply, net.layers), 0.05)
+    out, _ = local_steps(step, {"theta": theta}, there, epochs(there, streams(), 2, 4))
     assert all(torch.allclose(out["theta"][k].cpu(), cpu["theta"][k], rtol=0, atol=1e-10) for k in theta)

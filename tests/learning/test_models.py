@@ -86,7 +86,8 @@ def toy(shape):
 def trained(net, data, how, chunk):
     theta = stack([net.init(stream(0, "init", client=k), DOUBLE) for k in range(3)])
     batches = epochs(data, [stream(0, "batches", 0, k) for k in range(3)], 1, 5)
-    carry, _ = local_steps(sgd(cross_entropy(net.apply), 0.1), {"theta": theta}, data, batches, how=how, chunk=chunk)
+    step = sgd(cross_entropy(net.apply, net.layers), 0.1)
+    carry, _ = local_steps(step, {"theta": theta}, data, batches, how=how, chunk=chunk)
     return carry["theta"]
 
 
