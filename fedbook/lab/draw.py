@@ -15,35 +15,6 @@ from fedbook.arguments import integer, real, wrong
 from fedbook.lab import results, style
 from fedbook.papers import paper
 
-MOST_BUBBLES = 40  # clients; with more a bubble is smaller than its own outline, and a map is drawn
-
-
-def draw_partition(ax: Axes, counts: Any, classes: Sequence[str] | None = None) -> str:
-    """Which client holds how many samples of which class: the area of a bubble is the count.
-
-    Position says the class, so no colour has to be told from another. More than 40 clients are drawn as a
-    map of shares. Shapes: ``counts`` [K, C], whole numbers.
-    Raises: TypeError, ValueError.
-    """
-    counts = _array("counts", counts, 2)
-    if (counts < 0).any() or (counts != np.floor(counts)).any() or counts.sum() == 0:
-        raise wrong(ValueError, "counts", counts.tolist(), "whole numbers of at least 0, not all 0")
-    clients, kinds = counts.shape
-    names = [str(c) for c in (range(kinds) if classes is None else classes)]
-    if len(names) != kinds:
-        raise wrong(ValueError, "classes", names, f"{kinds} names, one for each column of counts")
-    if clients <= MOST_BUBBLES:
-        _bubbles(ax, counts)
-    else:
-        _share_map(ax, counts)
-    ax.set_yticks(range(kinds), names)
-    ax.set_ylim(kinds - 0.4, -0.6)
-    ax.set_xlabel("client")
-    ax.set_ylabel("class")
-    sizes, class_counts = counts.sum(1), (counts > 0).sum(1)
-    return (f"{clients} clients hold {_span(sizes)} samples and {_span(class_counts)} of {kinds} classes each; "
-            f"{_count_empty(sizes)}").removesuffix("; ") + "."  # fmt: skip
-
 
 def draw_images(ax: Axes, x: Any, titles: Sequence[str] | None = None, columns: int | None = None) -> str:
     """A mosaic of images with a title above each. Shapes: ``x`` [N, C, H, W], C = 1 or 3; float in [0, 1] or uint8.
@@ -112,24 +83,6 @@ def draw_curves(
     return f"At the end, {y_label}: {', '.join(ends)} ({of})."
 
 
-def _bubbles(ax: Axes, counts: np.ndarray) -> None:
-    client, kind = np.nonzero(counts)
-    samples = counts[client, kind]
-    clients, kinds = counts.shape
-    place, (width, height) = ax.get_position(), ax.figure.get_size_inches() * 72  # points
-    largest = min(0.95 * place.width * width / clients, 0.9 * place.height * height / kinds, 22.0)
-    ax.scatter(client, kind, s=(largest**2) * samples / counts.max(), color=style.PALETTE[0], linewidths=0)
-    ax.set_xlim(-0.7, clients - 0.3)
-    ax.set_xticks(range(0, clients, 1 if clients <= 12 else 5))
-
-
-def _share_map(ax: Axes, counts: np.ndarray) -> None:
-    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    shown = ax.imshow(shares.T, aspect="auto", cmap="cividis", vmin=0, vmax=1, interpolation="nearest")
-    ax.grid(False)
-    ax.figure.colorbar(shown, ax=ax, label="share of the client's samples")
-
-
 def _mean_and_half(values: np.ndarray, confidence: float) -> tuple[np.ndarray, np.ndarray]:
     """Mean over seeds and half the width of its t interval. Shapes: ``values`` [S, T] -> [T], [T]."""
     from scipy.special import stdtrit
@@ -155,16 +108,6 @@ def _array(name: str, value: Any, ndim: int) -> np.ndarray:
     if not np.isfinite(array).all():
         raise ValueError(f"{name}: got NaN or infinite entries; allowed is {allowed}")
     return array
-
-
-def _span(values: np.ndarray) -> str:
-    low, high = int(values.min()), int(values.max())
-    return f"{low}" if low == high else f"{low} to {high}"
-
-
-def _count_empty(sizes: np.ndarray) -> str:
-    empty = int((sizes == 0).sum())
-    return f"{empty} of them hold nothing" if empty else ""
 
 
 def draw_comparison(ax: Axes, table: Mapping[str, Any]) -> str:

@@ -4,45 +4,11 @@ import torch
 from matplotlib.figure import Figure
 
 from fedbook.intervals import mean_interval
-from fedbook.lab.draw import draw_curves, draw_images, draw_partition
-
-COUNTS = torch.tensor([[3, 0, 5], [0, 0, 8]])
+from fedbook.lab.draw import draw_curves, draw_images
 
 
 def axes():
     return Figure(dpi=100).subplots()
-
-
-def test_partition_bubbles_have_the_area_of_the_count():
-    ax = axes()
-    sentence = draw_partition(ax, COUNTS, ["cat", "dog", "fox"])
-    (dots,) = ax.collections
-    assert dots.get_offsets().data.tolist() == [[0, 0], [0, 2], [1, 2]]
-    areas = dots.get_sizes()
-    assert areas[0] / areas[2] == pytest.approx(3 / 8) and areas[1] / areas[2] == pytest.approx(5 / 8)
-    assert [t.get_text() for t in ax.get_yticklabels()] == ["cat", "dog", "fox"]
-    assert sentence == "2 clients hold 8 samples and 1 to 2 of 3 classes each."
-
-
-def test_many_clients_become_a_map_and_empty_ones_are_told():
-    ax = axes()
-    counts = np.zeros((100, 4))
-    counts[1:, 2] = 5
-    sentence = draw_partition(ax, counts)
-    assert ax.images[0].get_array().shape == (4, 100) and ax.images[0].get_array()[2, 1] == 1
-    assert "0 to 5 samples" in sentence and sentence.endswith("1 of them hold nothing.")
-
-
-@pytest.mark.parametrize(
-    ("counts", "classes", "name"),
-    [
-        ([[1, -1]], None, "counts"), ([[0, 0]], None, "counts"), ([[0.5]], None, "counts"),
-        ([[1, 2]], ["a"], "classes"),
-    ],
-)  # fmt: skip
-def test_partition_refuses(counts, classes, name):
-    with pytest.raises((TypeError, ValueError), match=f"^{name}: got"):
-        draw_partition(axes(), counts, classes)
 
 
 def test_images_stand_in_order_and_keep_their_pixels():
