@@ -33,7 +33,7 @@ test: $(READY)
 test-slow: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
-# the built pages and a lesson in JupyterLab in a headless Chromium, a part of test-slow; skipped, and said, where there is none
+# the built pages and the lessons in JupyterLab in a headless Chromium, a part of test-slow; skipped, and said, where there is none
 test-browser: $(READY)
 	$(BIN)/python -m pytest tests/browser
 
