@@ -1,4 +1,4 @@
-"""Lessons in JupyterLab, in a real browser: all cells run, every control of every widget answers, after a restart too."""
+"""Lessons in JupyterLab, in a real browser: all cells run, every control of every widget answers; a restart too."""
 
 import json
 import subprocess
