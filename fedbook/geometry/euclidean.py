@@ -18,7 +18,6 @@ class Euclidean(Manifold):
 
     name = "Euclidean space"
     curvature = (0.0, 0.0)
-    injectivity_radius = math.inf
 
     def dimension(self, x: Tensor) -> int:
         return x.shape[-1]

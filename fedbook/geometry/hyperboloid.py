@@ -29,7 +29,6 @@ class Hyperboloid(Manifold):
 
     name = "hyperboloid"
     curvature = (-1.0, -1.0)
-    injectivity_radius = math.inf
     least_size = 2
 
     def dimension(self, x: Tensor) -> int:

@@ -23,7 +23,6 @@ class Manifold:
     name = "manifold"
     point_ndim = 1
     curvature = (-math.inf, math.inf)  # lowest and highest sectional curvature
-    injectivity_radius = math.inf
     least_size = 1  # of an ambient axis
 
     def dimension(self, x: Tensor) -> int:

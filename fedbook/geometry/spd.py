@@ -31,7 +31,6 @@ class SPD(Manifold):
     name = "manifold of positive definite matrices"
     point_ndim = 2
     curvature = (-0.5, 0.0)
-    injectivity_radius = math.inf
 
     def dimension(self, x: Tensor) -> int:
         return x.shape[-1] * (x.shape[-1] + 1) // 2

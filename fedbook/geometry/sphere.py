@@ -19,7 +19,6 @@ class Sphere(Manifold):
 
     name = "unit sphere"
     curvature = (1.0, 1.0)
-    injectivity_radius = math.pi
     least_size = 2
 
     def dimension(self, x: Tensor) -> int:

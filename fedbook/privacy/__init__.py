@@ -9,8 +9,6 @@ from fedbook.privacy.gaussian import (
     gaussian_mu,
     gaussian_rdp,
     gaussian_rdp_epsilon,
-    privacy_loss_curve,
-    randomised_response_epsilon,
     rdp_to_epsilon,
 )  # fmt: skip
 from fedbook.privacy.ledger import PrivacyLedger
@@ -40,7 +38,7 @@ __all__ = [
     "ClientGaussian", "Clip", "LowerBound", "PaperSigma", "PrivacyLedger", "Release", "calibrate", "calibrate_sampled",
     "canary_scores", "clip", "epsilon_lower_bound", "exact_epsilon", "gaussian_delta", "gaussian_epsilon",
     "gaussian_epsilon_lower_bound", "gaussian_mu", "gaussian_noise", "gaussian_rdp", "gaussian_rdp_epsilon",
-    "paper_sigma", "privacy_loss_curve", "randomised_response_epsilon", "rdp_to_epsilon", "release_sum", "row_norm",
+    "paper_sigma", "rdp_to_epsilon", "release_sum", "row_norm",
     "sampled_epsilon", "sampled_gaussian_rdp", "shortcut_rdp", "smallest_paper_epsilon", "sum_sensitivity",
     "without_replacement_floor", "without_replacement_rdp",
 ]  # fmt: skip

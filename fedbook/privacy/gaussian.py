@@ -164,29 +164,6 @@ def calibrate(epsilon: float, delta: float, count: int = 1, accountant: str = "e
     return multiplier
 
 
-def randomised_response_epsilon(p: float) -> float:
-    """Epsilon (delta = 0) of reporting a secret bit truthfully with probability ``p`` and flipped otherwise.
-
-    |log(p / (1 - p))|: 0 for a fair coin, infinite for p = 0 or 1. Raises: TypeError, ValueError.
-    """
-    p = arguments.real("p", p, 0.0, 1.0)
-    return math.inf if p in (0.0, 1.0) else abs(math.log(p) - math.log1p(-p))
-
-
-def privacy_loss_curve(mu: float, points: int = 401) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Output x, its density without the unit, with it, and the log of their ratio (the privacy loss).
-
-    Without: N(0, 1). With: N(mu, 1). Loss: mu x - mu^2/2, a straight line, itself N(mu^2/2, mu^2) under "with".
-    Shapes: four arrays [points], x from -4 to mu + 4. Raises: TypeError, ValueError.
-    """
-    mu = arguments.real("mu", mu, 0.0)
-    points = arguments.integer("points", points, 2)
-    x = np.linspace(-4.0, mu + 4.0, points)
-    without = np.exp(-0.5 * x**2) / math.sqrt(2 * math.pi)
-    with_unit = np.exp(-0.5 * (x - mu) ** 2) / math.sqrt(2 * math.pi)
-    return x, without, with_unit, mu * x - 0.5 * mu**2
-
-
 def _convert(order: float, rdp: float, delta: float, conversion: str) -> float:
     if conversion == "classic":
         return rdp - math.log(delta) / (order - 1)

@@ -189,17 +189,3 @@ def test_the_limits():
     for mu in (1e-300, 1e8, 1e100, 1e200):
         assert privacy.exact_epsilon(mu, 1e-5) >= 0
         assert 0 <= privacy.gaussian_delta(1.0, mu) <= 1
-
-
-def test_randomised_response():
-    assert privacy.randomised_response_epsilon(0.5) == 0.0
-    assert privacy.randomised_response_epsilon(0.75) == pytest.approx(math.log(3), rel=1e-15)
-    assert privacy.randomised_response_epsilon(0.25) == pytest.approx(math.log(3), rel=1e-15)
-    assert privacy.randomised_response_epsilon(1.0) == math.inf
-
-
-def test_the_loss_curve_is_the_log_ratio_of_its_densities():
-    x, without, with_unit, loss = privacy.privacy_loss_curve(1.3, 2001)
-    assert np.allclose(np.log(with_unit / without), loss, atol=1e-12)
-    assert np.trapezoid(without, x) == pytest.approx(1, abs=1e-3)
-    assert np.trapezoid(with_unit, x) == pytest.approx(1, abs=1e-3)

@@ -132,20 +132,6 @@ def factor(representations: Sequence[Tensor], weights: Sequence[float], normalis
     return torch.cat(_parts(representations, weights, normalise), -1)
 
 
-def peer_weights(representations: Sequence[Tensor], weights: Sequence[float], normalise: bool = False) -> Tensor:
-    """alpha_j = w_j |K'_j| / |M'|, M the mean kernel: CKA(K, M) = sum_j alpha_j CKA(K, K_j) for every K.
-
-    sum_j alpha_j >= 1, with equality if all centred kernels point the same way; 0 if the mean kernel is constant.
-    Shapes: a list of N [..., L, d_j] and N weights -> [..., N].
-    """
-    parts = [_varying(part) for part in _parts(representations, weights, normalise)]
-    size = torch.stack([x.detach().abs().amax((-2, -1)) for x in parts]).amax(0)[..., None, None]
-    parts = [x / torch.where(size == 0, 1, size) for x in parts]
-    norms = torch.stack([_gram_norm(x) for x in parts], -1)
-    whole = _gram_norm(torch.cat(parts, -1))[..., None]
-    return norms / torch.where(whole == 0, 1, whole)
-
-
 @torch.no_grad()
 def ceiling(mean: Tensor, rank: int) -> Tensor:
     """The largest CKA with the mean kernel that a representation of width ``rank`` can have.
