@@ -15,8 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from fedbook import arguments
 
 CONVERSIONS = ("classic", "improved")
