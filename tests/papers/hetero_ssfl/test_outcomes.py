@@ -89,5 +89,5 @@ def test_the_stored_tables_are_whole():
             assert cell["tuned"] == cell["tried"][scores.index(max(scores))]["settings"]
     for name in ("alignment", "clients", "epochs", "heads", "iid", "mixture", "mnist", "mu", "variants"):
         cells = stored(f"02_{name}")["cells"]
-        assert cells and all(len(cell["runs"]) == (3 if name == "mnist" else 5) for cell in cells)
+        assert cells and all(len(cell["runs"]) == 5 for cell in cells)
         assert len({(c["method"], str(c["varied"])) for c in cells}) == len(cells)
