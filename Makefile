@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: setup book test test-slow test-browser lab clean
+.PHONY: setup book test test-slow test-browser lab gpu gpu-paper clean
 
 setup: $(READY)
 
@@ -41,6 +41,15 @@ test-browser: $(READY)
 lab: $(READY)
 	test -e lab || $(BIN)/python -m fedbook notebooks lab
 	$(BIN)/jupyter lab lab
+
+# nine minutes each; what is stored is not measured again, what is left goes on at the next call (BUDGET: seconds)
+BUDGET ?= 540
+gpu: $(READY)
+	$(BIN)/python -m benchmarks.gpu --budget $(BUDGET)
+
+# the data in FEDBOOK_DATA; checkpoints in gpu-paper/, which no other target touches
+gpu-paper: $(READY)
+	$(BIN)/python -m benchmarks.gpu_paper --budget $(BUDGET)
 
 clean:
 	rm -rf build
