@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from fedbook import arguments, interrupts
-from fedbook.federation import checkpoint
+from fedbook.federation import checkpoint, sharding
 from fedbook.federation.cohort import Cohort, Sampler
 from fedbook.federation.exchange import Exchange, Round, drive
 from fedbook.federation.history import History, Log, Record, finite
@@ -208,13 +208,16 @@ class Rounds:
         self.stopped: str | None = None
         self.tell: Callable[[str], None] | None = None  # called when a phase begins that may last: see run
         self.diverged = False
-        self.evaluate, self.observe = evaluate, observe
+        first = sharding.rank() == 0  # of the processes that share the run: it alone evaluates and writes
+        self.evaluate, self.observe = evaluate if first else None, observe
         self.path = None if path is None else Path(path)
-        self.log = None if log is None else Log(log, self.seeds)
+        self.log = Log(log, self.seeds) if log is not None and first else None
         self.history, self.t = History(), -1  # t: the next round; -1 = the set-up is still to do
         self.attempt = 0  # how often releases were made that stay counted though their round was lost
         self.identity = secrets.token_hex(8)  # of a run under the system's noise, which no other run repeats
         self.noise_seeds = _noise_seeds(noise_seeds, self.seeds)
+        if self._forgetful and sharding.size() > 1:  # each process would draw noise of its own for the server
+            raise arguments.wrong(ValueError, "noise_seeds", noise_seeds, '"same" or numbers on several processes')
         self.noise_key = arguments.one_of("noise_key", noise_key, ("run", "seed"))
         self.noise_keys = self._noise_keys() if noise_key == "run" else ("",) * len(self.seeds)
         self.privacy = [PrivacyLedger(noise_seeded=s is not None) for s in self.noise_seeds]
@@ -226,6 +229,8 @@ class Rounds:
         self.simulator = Simulator(federation, self.seeds, clients, self.noise_seeds, how, chunk, self.noise_keys)
         if resume and self.path is not None:
             self._resume(self.path)
+        if sharding.size() > 1:
+            sharding.agree("the run and where it goes on", self.configuration() | {"round": self.t})
 
     @property
     def clients(self) -> dict[str, Tree]:
@@ -366,7 +371,9 @@ class Rounds:
         checkpoint.save(_releases(path), state | {"privacy": [ledger.state() for ledger in self.privacy]})
 
     def save(self, path: str | Path) -> None:
-        """Write a checkpoint between rounds."""
+        """Write a checkpoint between rounds (of several processes that share the run, the first does)."""
+        if sharding.rank():
+            return
         if self._forgetful:
             self._keep_releases(Path(path))
         state = {
