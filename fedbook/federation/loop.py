@@ -227,10 +227,12 @@ class Rounds:
             how, committed = _committed_choice(algorithm, federation)
             chunk = committed if chunk is None else chunk
         self.simulator = Simulator(federation, self.seeds, clients, self.noise_seeds, how, chunk, self.noise_keys)
+        if sharding.size() > 1:  # also: the first process has finished whatever it wrote before this
+            sharding.agree(self.configuration())
         if resume and self.path is not None:
             self._resume(self.path)
         if sharding.size() > 1:
-            sharding.agree("the run and where it goes on", self.configuration() | {"round": self.t})
+            sharding.agree({"rounds in the checkpoint": self.t})
 
     @property
     def clients(self) -> dict[str, Tree]:

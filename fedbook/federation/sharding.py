@@ -96,11 +96,13 @@ def joined(device: str) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def agree(what: str, value: Any) -> None:
-    """Wait for all processes. Raises: ProcessFailed if they do not have the same ``value``."""
-    values = _all_objects(value)
-    if any(one != values[0] for one in values):
-        raise ProcessFailed(f"{what}: the processes have {values}; allowed is one value (do all see the same files?)")
+def agree(values: Mapping[str, Any]) -> None:
+    """Wait for all processes. Raises: ProcessFailed if their ``values`` differ, by the names of those that do."""
+    everyone = _all_objects(dict(values))
+    differ = {name: [one.get(name) for one in everyone] for name in values}
+    differ = {name: got for name, got in differ.items() if any(one != got[0] for one in got)}
+    if differ:
+        raise ProcessFailed(f"the processes have different {differ}; allowed are equal ones (do all see one folder?)")
 
 
 def split(counts: Sequence[int], part: int, parts: int) -> list[slice]:
