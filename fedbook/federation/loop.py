@@ -264,10 +264,13 @@ class Rounds:
             name: value for name, value in self.algorithm.configuration().items() if usual.get(name, ...) != value
         }
         run = f"{self.algorithm.name} {_six_digits(settings)}".encode()
-        return tuple(
-            hashlib.blake2b(run + f"{seed} ".encode() + self.federation.split_bytes(slot), digest_size=8).hexdigest()
-            for slot, seed in enumerate(self.seeds)  # federations may share a noise seed
-        )
+        keys = []
+        for slot, seed in enumerate(self.seeds):  # federations may share a noise seed
+            digest = hashlib.blake2b(run + f"{seed} ".encode(), digest_size=8)
+            for piece in self.federation.split_bytes(slot):
+                digest.update(piece)
+            keys.append(digest.hexdigest())
+        return tuple(keys)
 
     def __iter__(self) -> Iterator[Record]:
         self._set_up()

@@ -175,7 +175,8 @@ def _form(x: Tensor) -> _Form:
 def _all_bytes(tensors: list[Tensor], forms: list[Any]) -> list[Tensor]:
     """Each process's tensors, packed: one tensor of bytes a process, in the order of their numbers."""
     rooms = [sum(form.room for _, form in leaves(one)) for one in forms]
-    own = torch.zeros(max(*rooms, ALIGNED), dtype=torch.uint8, device=_device)  # equally long for all: so the backends want it
+    # equally long for all: so the backends want it
+    own = torch.zeros(max(*rooms, ALIGNED), dtype=torch.uint8, device=_device)
     start = 0
     for x in tensors:
         form = _form(x)

@@ -1,4 +1,4 @@
-"""Run by test_sharding.py, on one process or on several: short runs, gone on with from a checkpoint, written to FILE."""
+"""Run by test_sharding.py, on one process or on several: short runs, resumed from a checkpoint, written to FILE."""
 
 import sys
 from pathlib import Path
