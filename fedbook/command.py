@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from fedbook import __version__, completion, interrupts, outputs
 
 if TYPE_CHECKING:
+    from fedbook.experiment import Plan
     from fedbook.papers.description import Paper
 
 STATUSES = """exit status: 0 done; 1 an error; 2 an argument, or a folder for --out, that cannot be used; 3 a run that
@@ -29,6 +30,7 @@ FILES = {  # what a command leaves in --out; the first ones are what --resume go
     "run": ("checkpoint.pt", "checkpoint.pt.releases", "result.json", "history.json", "rounds.csv"),
     "compare": ("compare.json", "cells.json", "compare.csv", "compare.tex", "compare.png"),
 }
+_own_stderr: int | None = None  # of a process that shares another one's run and is silent but for what only it knows
 _called_as: tuple[str, argparse.Namespace] | None = None  # what runs now: an interrupt says how to go on with it
 
 
@@ -67,6 +69,8 @@ class Explain(argparse.Action):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
+    if _processes()[0]:
+        _hush()
     try:
         status = _call(sys.argv[1:] if argv is None else argv)
     except BrokenPipeError:  # whoever read our output has gone: nothing is left to say
@@ -87,6 +91,8 @@ def _call(argv: Sequence[str]) -> int:
     try:
         options = _parser().parse_args(argv)
         _called_as = shlex.join(["fedbook", *map(str, argv)]), options
+        if (processes := _processes()[1]) > 1 and options.command != "run":
+            raise BadArguments(f"{options.command}: got {processes} processes; allowed is 1 (only run can be shared)")
         with contextlib.nullcontext() if options.command in FILES else interrupts.raised():
             return options.call(options)
     except SystemExit as end:  # --help, --version
@@ -103,8 +109,29 @@ def _call(argv: Sequence[str]) -> int:
             return _interrupted(error.__context__)
         if os.environ.get("FEDBOOK_TRACEBACK"):
             raise
-        print(f"fedbook: {type(error).__name__}: {error}", *_saved(), sep="\n", file=sys.stderr)
+        lines = [f"fedbook: {type(error).__name__}: {error}", *_saved()]
+        if _own_stderr is None:
+            print(*lines, sep="\n", file=sys.stderr)
+        elif type(error).__name__ != "ProcessFailed":  # which the first process tells
+            os.write(_own_stderr, f"{lines[0]} (in process {_processes()[0]})\n".encode())
         return 1
+
+
+def _processes() -> tuple[int, int]:
+    """The number of this process and how many ``torchrun`` started; (0, 1) without it."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:  # sharding imports PyTorch
+        return 0, 1
+    from fedbook.federation import sharding
+
+    return sharding.launched()
+
+
+def _hush() -> None:
+    """Send what this process prints nowhere: the first one prints the same."""
+    global _own_stderr
+    _own_stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(nowhere, number)
 
 
 def _interrupted(interrupt: KeyboardInterrupt) -> int:
@@ -322,9 +349,8 @@ def _explained(paper: Paper, settings: bool = True) -> Iterator[str]:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from fedbook import advice, experiment
-    from fedbook.data import BrokenFile
-    from fedbook.progress import phase
+    from fedbook import experiment
+    from fedbook.federation import sharding
 
     changes = _pairs("--set", options.changes)
     paper = _paper(options.paper)
@@ -335,6 +361,25 @@ def _run(options: argparse.Namespace) -> int:
         )
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error
+    with sharding.joined(plan.device):
+        return _run_first(options, plan) if sharding.rank() == 0 else _run_along(options, plan)
+
+
+def _run_along(options: argparse.Namespace, plan: Plan) -> int:
+    """A further process of a run: it does its part of the work, and the first one writes and prints."""
+    from fedbook.federation import run
+
+    path = None if options.out is None else options.out / FILES["run"][0]
+    run(plan.rounds(path=path, resume=options.resume))
+    return 0
+
+
+def _run_first(options: argparse.Namespace, plan: Plan) -> int:
+    from fedbook import advice, experiment
+    from fedbook.data import BrokenFile
+    from fedbook.progress import phase
+
+    paper = plan.paper
     identity = {"command": "run", "paper": paper.name, "method": plan.method, "problem": plan.problem}
     identity |= {"seed": options.seed, **plan.settings()}
     with outputs.claimed(options.out, identity, FILES["run"], options.resume, prolonged="rounds") as saved:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from fedbook import arguments, interrupts
-from fedbook.federation import checkpoint
+from fedbook.federation import checkpoint, sharding
 from fedbook.federation.cohort import Cohort, Sampler
 from fedbook.federation.exchange import Exchange, Round, drive
 from fedbook.federation.history import History, Log, Record, finite
@@ -208,13 +208,16 @@ class Rounds:
         self.stopped: str | None = None
         self.tell: Callable[[str], None] | None = None  # called when a phase begins that may last: see run
         self.diverged = False
-        self.evaluate, self.observe = evaluate, observe
+        first = sharding.rank() == 0  # of the processes that share the run: it alone evaluates and writes
+        self.evaluate, self.observe = evaluate if first else None, observe
         self.path = None if path is None else Path(path)
-        self.log = None if log is None else Log(log, self.seeds)
+        self.log = Log(log, self.seeds) if log is not None and first else None
         self.history, self.t = History(), -1  # t: the next round; -1 = the set-up is still to do
         self.attempt = 0  # how often releases were made that stay counted though their round was lost
         self.identity = secrets.token_hex(8)  # of a run under the system's noise, which no other run repeats
         self.noise_seeds = _noise_seeds(noise_seeds, self.seeds)
+        if self._forgetful and sharding.size() > 1:  # each process would draw noise of its own for the server
+            raise arguments.wrong(ValueError, "noise_seeds", noise_seeds, '"same" or numbers on several processes')
         self.noise_key = arguments.one_of("noise_key", noise_key, ("run", "seed"))
         self.noise_keys = self._noise_keys() if noise_key == "run" else ("",) * len(self.seeds)
         self.privacy = [PrivacyLedger(noise_seeded=s is not None) for s in self.noise_seeds]
@@ -224,8 +227,12 @@ class Rounds:
             how, committed = _committed_choice(algorithm, federation)
             chunk = committed if chunk is None else chunk
         self.simulator = Simulator(federation, self.seeds, clients, self.noise_seeds, how, chunk, self.noise_keys)
+        if sharding.size() > 1:  # also: the first process has finished whatever it wrote before this
+            sharding.agree(self.configuration())
         if resume and self.path is not None:
             self._resume(self.path)
+        if sharding.size() > 1:
+            sharding.agree({"rounds in the checkpoint": self.t})
 
     @property
     def clients(self) -> dict[str, Tree]:
@@ -257,10 +264,13 @@ class Rounds:
             name: value for name, value in self.algorithm.configuration().items() if usual.get(name, ...) != value
         }
         run = f"{self.algorithm.name} {_six_digits(settings)}".encode()
-        return tuple(
-            hashlib.blake2b(run + f"{seed} ".encode() + self.federation.split_bytes(slot), digest_size=8).hexdigest()
-            for slot, seed in enumerate(self.seeds)  # federations may share a noise seed
-        )
+        keys = []
+        for slot, seed in enumerate(self.seeds):  # federations may share a noise seed
+            digest = hashlib.blake2b(run + f"{seed} ".encode(), digest_size=8)
+            for piece in self.federation.split_bytes(slot):
+                digest.update(piece)
+            keys.append(digest.hexdigest())
+        return tuple(keys)
 
     def __iter__(self) -> Iterator[Record]:
         self._set_up()
@@ -366,7 +376,9 @@ class Rounds:
         checkpoint.save(_releases(path), state | {"privacy": [ledger.state() for ledger in self.privacy]})
 
     def save(self, path: str | Path) -> None:
-        """Write a checkpoint between rounds."""
+        """Write a checkpoint between rounds (of several processes that share the run, the first does)."""
+        if sharding.rank():
+            return
         if self._forgetful:
             self._keep_releases(Path(path))
         state = {

@@ -7,7 +7,7 @@ federation are all the same thing here: a table of row numbers.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -82,7 +82,8 @@ class Federation:
         self.groups: dict[str, Group] = {}
         for word in dict.fromkeys(group_of):
             ids = torch.tensor([k for k, w in enumerate(group_of) if w == word])
-            self.groups[word] = _group(word, ids, samples, table[:, ids], sizes[:, ids])
+            own = slice(None) if len(ids) == clients else ids  # of one group, no copy
+            self.groups[word] = _group(word, ids, samples, table[:, own], sizes[:, own])
         self._index()
 
     @classmethod
@@ -163,23 +164,23 @@ class Federation:
                         "partition: got a sample that is held twice; allowed with records' privacy is once"
                     )
 
-    def split_bytes(self, slot: int) -> bytes:
+    def split_bytes(self, slot: int) -> Iterator[bytes | memoryview]:
         """Who holds which samples in federation ``slot``, and what a sample looks like: all but the samples' values."""
-        parts, slot = [], min(slot, self.splits - 1)
+        slot = min(slot, self.splits - 1)
         for group in self.groups.values():
-            sizes = group.sizes[slot]
-            real = torch.arange(group.table.shape[2]) < sizes[:, None]  # padding depends on the other federations
+            sizes, table = group.sizes[slot], group.table[slot]
+            real = torch.arange(table.shape[-1]) < sizes[:, None]  # padding depends on the other federations
             forms = {name: (tuple(x.shape[1:]), str(x.dtype)) for name, x in group.samples.items()}
-            parts.append(f"{group.name} {forms}".encode())
-            parts += [x.contiguous().numpy().tobytes() for x in (group.ids, sizes, group.table[slot][real])]
-        return b"".join(parts)
+            yield f"{group.name} {forms}".encode()
+            for x in (group.ids, sizes, table.flatten() if bool(real.all()) else table[real]):
+                yield x.contiguous().numpy().data
 
     def _hash(self) -> str:
         digest = hashlib.blake2b(digest_size=8)
         for group in self.groups.values():
             digest.update(group.name.encode())
             for tensor in (group.ids, group.table, group.sizes):
-                digest.update(tensor.contiguous().numpy().tobytes())
+                digest.update(tensor.contiguous().numpy().data)
             for name, x in group.samples.items():
                 digest.update(f"{name}{tuple(x.shape)}{x.dtype}".encode())
                 digest.update(x.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
@@ -206,7 +207,8 @@ def _group(word: str, ids: Tensor, samples: Mapping[str, Tensor], table: Tensor,
     if len(set(lengths.values())) != 1:
         raise ValueError(f"samples: got {lengths} rows; allowed are tensors with equal numbers of rows")
     count = next(iter(lengths.values()))
-    used = table[torch.arange(table.shape[-1]) < sizes[..., None]]
+    real = torch.arange(table.shape[-1]) < sizes[..., None]
+    used = table if bool(real.all()) else table[real]
     if used.numel() and (int(used.max()) >= count or int(used.min()) < 0):
         raise ValueError(f"partition: got rows up to {int(used.max())}; allowed are rows of the {count} samples")
     return Group(word, ids, dict(samples), table, sizes)

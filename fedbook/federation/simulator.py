@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedbook import arguments, interrupts
+from fedbook.federation import sharding
 from fedbook.federation.exchange import Chain, Exchange, Local, Part, Reply, Total, Uploads
 from fedbook.federation.ledger import ByteLedger, row_bytes
 from fedbook.federation.population import Federation, Group
@@ -64,13 +65,21 @@ class Simulator:
         self._count_down(exchange)
         self._times[exchange.name] = self._times.get(exchange.name, 0) + 1
         self.cohort_sizes = [max(a, b) for a, b in zip(self.cohort_sizes, cohort.sizes.tolist(), strict=True)]
-        parts = []
+        jobs = []
         for number, group in enumerate(self.federation.groups.values()):
             here = cohort.present & (self.federation.group_of[cohort.ids] == number)
             slot, place = torch.nonzero(here, as_tuple=True)
             if len(slot):
-                parts.append(self._work(exchange, group, slot, place))
-                interrupts.point()
+                jobs.append((group, slot, place))
+
+        def work(number: int, rows: slice) -> sharding.Done:
+            group, slot, place = jobs[number]
+            done = self._work(exchange, group, slot[rows], place[rows])
+            interrupts.point()
+            return done
+
+        results = sharding.shared([len(slot) for _, slot, _ in jobs], work)
+        parts = [self._take(exchange, *job, done) for job, done in zip(jobs, results, strict=True)]
         sent = {name for part in parts for name in part.tree}
         if parts and not set(exchange.chain) <= sent:  # a misspelt name would go unclipped and without noise
             raise arguments.wrong(ValueError, "chain", sorted(exchange.chain), f"names of the uploads {sorted(sent)}")
@@ -119,7 +128,7 @@ class Simulator:
             counts.append(size * (row_bytes(sent, 1, slot) + each))
         self.bytes.add(self.t, exchange.name, "down", counts)
 
-    def _work(self, exchange: Exchange, group: Group, slot: Tensor, place: Tensor) -> Part:
+    def _work(self, exchange: Exchange, group: Group, slot: Tensor, place: Tensor) -> sharding.Done:
         clients = exchange.cohort.ids[slot, place]
         member = self.federation.member_of[clients]
         inbox = {name: tree_map(lambda x: _for_rows(_received(x), slot), tree) for name, tree in exchange.down.items()}
@@ -141,11 +150,35 @@ class Simulator:
             noise_keys=tuple(self.noise_keys[s] + again for s in slot.tolist()),
         )
         reply = _checked(exchange.work(local), len(slot), exchange.name)
-        if reply.state is not None:
-            self._store(group.name, slot, member, reply.state)
-        for name, values in reply.trace.items():
-            self.trace.setdefault(name, []).append((slot, values.detach()))
-        return self._send(exchange, group.name, slot, place, reply.upload)
+        upload, wire, traces = {}, {}, [dict(reply.trace)]
+        for name, rows in reply.upload.items():
+            rows = tree_map(lambda x: x.detach(), rows)
+            chain = exchange.chain.get(name, Chain())
+            # the same exchange twice in a round must not add the same noise twice: its difference would be in clear
+            times = self._times[exchange.name]
+            purpose = f"{exchange.name}/{name}" if times == 1 else f"{exchange.name}#{times}/{name}"
+            flat, buffers, more = self._pass(chain, flatten(rows), purpose, slot, clients.tolist())
+            upload[name], traces = unflatten(flat, rows), traces + more
+            if buffers is not None:
+                wire[name] = buffers
+        tree = {"upload": upload, "trace": dict(enumerate(traces))}
+        return sharding.Done(tree if reply.state is None else tree | {"state": reply.state}, wire)
+
+    def _take(self, exchange: Exchange, group: Group, slot: Tensor, place: Tensor, done: sharding.Done) -> Part:
+        """Enter the results of a group's clients: their new state, their trace, the bytes they sent."""
+        clients, upload = exchange.cohort.ids[slot, place], done.tree["upload"]
+        if "state" in done.tree:
+            self._store(group.name, slot, self.federation.member_of[clients], done.tree["state"])
+        for trace in done.tree["trace"].values():
+            for name, values in trace.items():
+                self.trace.setdefault(name, []).append((slot, values.detach()))
+        counts = [0] * len(self.seeds)
+        for name, rows in upload.items():
+            plain = sum(x.shape[1:].numel() * x.element_size() for _, x in leaves(rows))
+            for r, s in enumerate(slot.tolist()):
+                counts[s] += done.wire[name][r].nbytes if name in done.wire else plain
+        self.bytes.add(self.t, exchange.name, "up", counts)
+        return Part(group.name, slot, place, upload, done.wire)
 
     def _store(self, group: str, slot: Tensor, member: Tensor, state: Any) -> None:
         own = self.clients.get(group, {})
@@ -160,41 +193,20 @@ class Simulator:
         self._undo.append((group, slot, member, old))
         _put(own, slot, member, state)
 
-    def _send(self, exchange: Exchange, group: str, slot: Tensor, place: Tensor, upload: Any) -> Part:
-        clients = exchange.cohort.ids[slot, place].tolist()
-        tree, wire = {}, {}
-        counts = [0] * len(self.seeds)
-        for name, rows in upload.items():
-            rows = tree_map(lambda x: x.detach(), rows)
-            chain = exchange.chain.get(name, Chain())
-            # the same exchange twice in a round must not add the same noise twice: its difference would be in clear
-            times = self._times[exchange.name]
-            purpose = f"{exchange.name}/{name}" if times == 1 else f"{exchange.name}#{times}/{name}"
-            flat, buffers = self._pass(chain, flatten(rows), purpose, slot, clients)
-            tree[name] = unflatten(flat, rows)
-            if buffers is not None:
-                wire[name] = buffers
-            plain = sum(x.shape[1:].numel() * x.element_size() for x in flat.values())
-            for r, s in enumerate(slot.tolist()):
-                counts[s] += plain if buffers is None else buffers[r].nbytes
-        self.bytes.add(self.t, exchange.name, "up", counts)
-        return Part(group, slot, place, tree, wire)
-
     def _pass(
         self, chain: Chain, rows: dict[str, Tensor], purpose: str, slot: Tensor, clients: list[int]
-    ) -> tuple[dict[str, Tensor], list[Encoded] | None]:
+    ) -> tuple[dict[str, Tensor], list[Encoded] | None, list[dict[str, Tensor]]]:
         def streams(step: str, keys: Sequence[str]):
             pairs = zip(slot.tolist(), clients, strict=True)
             return [stream(self.noise_seeds[s], keyed(f"{purpose}/{step}", keys[s]), self.t, k) for s, k in pairs]
 
-        form = {name: x.shape for name, x in rows.items()}
+        form, traces = {name: x.shape for name, x in rows.items()}, []
         for number, transform in enumerate(chain.transforms):
             rows, trace = transform(rows, streams(str(number), self.noise_keys))
             _same_form(f"transform {number} of {purpose!r}", rows, form)
-            for name, values in trace.items():
-                self.trace.setdefault(name, []).append((slot, values))
+            traces.append(trace)
         if chain.codec is None:
-            return rows, None
+            return rows, None, traces
         buffers = chain.codec.encode(rows, streams("codec", [""] * len(self.seeds)))  # dithers, not privacy noise
         if len(buffers) != len(clients):
             raise ValueError(
@@ -202,7 +214,7 @@ class Simulator:
             )
         decoded = chain.codec.decode(buffers, rows)
         _same_form(f"codec of {purpose!r}", decoded, form)
-        return decoded, buffers
+        return decoded, buffers, traces
 
     def trace_means(self) -> dict[str, list[float]]:
         """Each trace's mean over the rows of each federation (NaN where its cohort was empty)."""
