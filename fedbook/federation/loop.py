@@ -26,7 +26,6 @@ from fedbook.federation.tree import Tree, tree_map
 from fedbook.privacy.ledger import PrivacyLedger, Release
 from fedbook.randomness import keyed, repeated, stream
 
-
 SAVING = 20  # as long as a checkpoint took, so many times is the run left to its work before the next
 
 
