@@ -20,6 +20,7 @@ FLOORS = [
     {"learning"},
     {"papers"},
     {"experiment", "advice"},
+    {"engines"},
     {"lab"},
     {"chapters"},
     {"book"},

@@ -6,7 +6,7 @@ engine) moves the messages and sends the uploads back in. Only what is named in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,6 +20,14 @@ from fedbook.federation.population import Rows
 from fedbook.federation.tree import Tree, flatten, leaves, per_row, tree_map, unflatten
 from fedbook.randomness import keyed, repeated, stream
 from fedbook.wire import Encoded, Wire
+
+
+class ClientsLost(RuntimeError):
+    """Clients that an engine can no longer reach, or whose messages it refused; the text says which and why."""
+
+    def __init__(self, why: str, clients: Sequence[int]):
+        super().__init__(why)
+        self.clients = frozenset(clients)
 
 
 class Transform(Protocol):

@@ -18,7 +18,7 @@ import torch
 from fedbook import arguments, interrupts
 from fedbook.federation import checkpoint, sharding
 from fedbook.federation.cohort import Cohort, Sampler
-from fedbook.federation.exchange import Exchange, Round, drive
+from fedbook.federation.exchange import ClientsLost, Exchange, Round, drive
 from fedbook.federation.history import History, Log, Record, finite
 from fedbook.federation.population import Federation
 from fedbook.federation.simulator import Simulator
@@ -45,7 +45,8 @@ class Turn:
     randomness, ``noise_keys`` name the run whose noise it is. ``budget`` (epsilon, delta) is what the run may cost in
     all. ``sizes`` [S, K]: how many samples each client holds; an algorithm that uses them declares them public.
     ``attempt``: how often noised releases were made that the run then forgot; what is drawn after that is drawn anew.
-    ``kept``: to be called when a release has been entered, before it leaves.
+    ``kept``: to be called when a release has been entered, before it leaves. ``away``: clients that an engine has lost,
+    who are in no cohort.
     """
 
     t: int
@@ -58,13 +59,17 @@ class Turn:
     attempt: int = 0
     kept: Callable[[], None] | None = None
     noise_keys: tuple[str, ...] = ()
+    away: frozenset[int] = frozenset()
     _noised: set[str] = field(default_factory=set)
 
     def cohort(self, sampler: Sampler, purpose: str = "cohort") -> Cohort:
         """Draw this round's cohort for each seed; the same purpose gives the same cohort again."""
         if not hasattr(sampler, "draw"):
             raise arguments.wrong(TypeError, "sampler", sampler, "Everyone(), FixedSize(size) or Poisson(rate)")
-        return Cohort.of([sampler.draw(self.num_clients, rng) for rng in self.streams(purpose)])
+        drawn = [sampler.draw(self.num_clients, rng) for rng in self.streams(purpose)]
+        if self.away:
+            drawn = [ids[[client not in self.away for client in ids.tolist()]] for ids in drawn]
+        return Cohort.of(drawn)
 
     def streams(self, purpose: str) -> list[np.random.Generator]:
         """S generators keyed by (seed, purpose, round)."""
@@ -131,6 +136,7 @@ class Algorithm(Protocol):
 
     name: str
     batched_seeds: bool  # False: one seed a run (see repeat)
+    # goes_on_without: bool, optional: whether its rounds mean the same without clients that an engine has lost
 
     def configuration(self) -> dict[str, Any]:
         """Plain values that identify the run; a checkpoint of another configuration is refused."""
@@ -167,7 +173,9 @@ class Rounds:
     the model. ``delta``: at which privacy is reported and budgeted. ``budget``: the epsilon at ``delta`` that the run
     may cost; it ends before the round that would cost more, with the model it has and ``stopped`` saying why. So it
     does where an algorithm finds that it has :class:`Diverged` (``diverged``).
-    ``observe(exchange, uploads)`` is called after each exchange (recording, teaching).
+    ``observe(exchange, uploads)`` is called after each exchange (recording, teaching). ``simulator`` makes what
+    delivers exchanges; see fedbook.engines for one that has the work done elsewhere. Clients that it loses are away from then
+    on and the round is done again, where the algorithm ``goes_on_without`` them; else the run ends there.
     Raises: TypeError, ValueError, checkpoint.CheckpointError.
     """
 
@@ -191,6 +199,7 @@ class Rounds:
         delta: float | None = None,
         budget: float | None = None,
         observe: Callable[[Exchange, Any], None] | None = None,
+        simulator: Callable[..., Simulator] = Simulator,
     ):
         self.algorithm, self.federation = algorithm, federation
         self.total = arguments.integer("total (rounds)", total, 0)
@@ -210,6 +219,7 @@ class Rounds:
         if budget is not None and delta is None:
             raise arguments.wrong(ValueError, "delta", delta, "a number in (0, 1) with a budget")
         self.stopped: str | None = None
+        self.lost: dict[int, str] = {}  # client -> why an engine does without it
         self.tell: Callable[[str], None] | None = None  # called when a phase begins that may last: see run
         self.diverged = False
         first = sharding.rank() == 0  # of the processes that share the run: it alone evaluates and writes
@@ -230,7 +240,7 @@ class Rounds:
         if how is None:
             how, committed = _committed_choice(algorithm, federation)
             chunk = committed if chunk is None else chunk
-        self.simulator = Simulator(federation, self.seeds, clients, self.noise_seeds, how, chunk, self.noise_keys)
+        self.simulator = simulator(federation, self.seeds, clients, self.noise_seeds, how, chunk, self.noise_keys)
         if sharding.size() > 1:  # also: the first process has finished whatever it wrote before this
             sharding.agree(self.configuration())
         if resume and self.path is not None:
@@ -281,6 +291,14 @@ class Rounds:
         while self.t < self.total and self.stopped is None:
             try:
                 record = self.step()
+            except ClientsLost as lost:
+                self.lost |= dict.fromkeys(lost.clients, str(lost))
+                if (
+                    not getattr(self.algorithm, "goes_on_without", False)
+                    or len(self.lost) == self.federation.num_clients
+                ):
+                    raise
+                continue
             except (BudgetSpent, Diverged) as end:
                 self.diverged = isinstance(end, Diverged)
                 self._stop(str(end))
@@ -447,7 +465,7 @@ class Rounds:
         kept = partial(self._keep_releases, self.path) if self._forgetful and self.path is not None else None
         clients, sizes = self.federation.num_clients, self.federation.sizes.expand(len(self.seeds), -1)
         return Turn(t, self.seeds, clients, self.noise_seeds, self.privacy, budget, sizes, self.attempt, kept,
-                    self.noise_keys)  # fmt: skip
+                    self.noise_keys, frozenset(self.lost))  # fmt: skip
 
     def _deliver(self, exchange: Exchange) -> Any:
         uploads = self.simulator.deliver(exchange)

@@ -19,6 +19,8 @@ from fedbook.federation.tree import Tree, flatten, leaves, tree_map, unflatten
 from fedbook.randomness import keyed, stream
 from fedbook.wire import Encoded, Wire
 
+Job = tuple[Group, Tensor, Tensor]  # a group's rows of an exchange: federation and place in its cohort, [R] each
+
 
 class Simulator:
     """Delivers exchanges to the clients of one :class:`Federation`, S seeds side by side.
@@ -58,6 +60,10 @@ class Simulator:
         self.bytes.open_round()
         self._bytes_before = copy.deepcopy(self.bytes.state())
 
+    def numbered(self, name: str, number: int, times: int) -> None:
+        """For who delivers single exchanges: how many there were this round, and of this name (noise is keyed by it)."""
+        self._sent, self._times = [None] * number, {name: times}
+
     def deliver(self, exchange: Exchange) -> Uploads | Total:
         """Run one exchange and return its uploads (or their sum)."""
         cohort = exchange.cohort
@@ -71,20 +77,24 @@ class Simulator:
             slot, place = torch.nonzero(here, as_tuple=True)
             if len(slot):
                 jobs.append((group, slot, place))
-
-        def work(number: int, rows: slice) -> sharding.Done:
-            group, slot, place = jobs[number]
-            done = self._work(exchange, group, slot[rows], place[rows])
-            interrupts.point()
-            return done
-
-        results = sharding.shared([len(slot) for _, slot, _ in jobs], work)
+        results = self.run(exchange, jobs)
         parts = [self._take(exchange, *job, done) for job, done in zip(jobs, results, strict=True)]
         sent = {name for part in parts for name in part.tree}
         if parts and not set(exchange.chain) <= sent:  # a misspelt name would go unclipped and without noise
             raise arguments.wrong(ValueError, "chain", sorted(exchange.chain), f"names of the uploads {sorted(sent)}")
         uploads = Uploads(cohort, parts, exchange.like)
         return uploads if exchange.reveal == "each" else Total.of(uploads, exchange.like)
+
+    def run(self, exchange: Exchange, jobs: Sequence[Job]) -> list[sharding.Done]:
+        """The results of an exchange's local work, a list of rows a group; another engine has it done elsewhere."""
+
+        def work(number: int, rows: slice) -> sharding.Done:
+            group, slot, place = jobs[number]
+            done = self.work(exchange, group, slot[rows], place[rows])
+            interrupts.point()
+            return done
+
+        return sharding.shared([len(slot) for _, slot, _ in jobs], work)
 
     def roll_back(self) -> None:
         """Undo what a broken-off round wrote into the clients' state and the byte ledger."""
@@ -128,7 +138,8 @@ class Simulator:
             counts.append(size * (row_bytes(sent, 1, slot) + each))
         self.bytes.add(self.t, exchange.name, "down", counts)
 
-    def _work(self, exchange: Exchange, group: Group, slot: Tensor, place: Tensor) -> sharding.Done:
+    def work(self, exchange: Exchange, group: Group, slot: Tensor, place: Tensor) -> sharding.Done:
+        """The local work of clients of one group, and what their uploads pass on their way."""
         clients = exchange.cohort.ids[slot, place]
         member = self.federation.member_of[clients]
         inbox = {name: tree_map(lambda x: _for_rows(_received(x), slot), tree) for name, tree in exchange.down.items()}
@@ -168,7 +179,7 @@ class Simulator:
         """Enter the results of a group's clients: their new state, their trace, the bytes they sent."""
         clients, upload = exchange.cohort.ids[slot, place], done.tree["upload"]
         if "state" in done.tree:
-            self._store(group.name, slot, self.federation.member_of[clients], done.tree["state"])
+            self.store(group.name, slot, self.federation.member_of[clients], done.tree["state"])
         for trace in done.tree["trace"].values():
             for name, values in trace.items():
                 self.trace.setdefault(name, []).append((slot, values.detach()))
@@ -180,7 +191,8 @@ class Simulator:
         self.bytes.add(self.t, exchange.name, "up", counts)
         return Part(group.name, slot, place, upload, done.wire)
 
-    def _store(self, group: str, slot: Tensor, member: Tensor, state: Any) -> None:
+    def store(self, group: str, slot: Tensor, member: Tensor, state: Any) -> None:
+        """Enter the new state of clients, so that :meth:`roll_back` can undo it. Raises: ValueError (another form)."""
         own = self.clients.get(group, {})
         if set(state) != set(own):
             raise ValueError(

@@ -197,7 +197,7 @@ class Config(Settings):
 class DP2FedSAM:
     """Algorithms 1 and 2 and all their relatives: one round for every method, S seeds side by side."""
 
-    batched_seeds = True
+    batched_seeds = goes_on_without = True
 
     def __init__(self, config: Config, model: Model, method: str = "dp2-fedsam"):
         self.method = METHODS[arguments.one_of("method", method, METHODS)]

@@ -66,7 +66,7 @@ class Config(Settings):
 class FedAvg:
     """Algorithm 1 of the paper; S seeds side by side."""
 
-    name, batched_seeds = "fedavg", True
+    name, batched_seeds, goes_on_without = "fedavg", True, True
 
     def __init__(self, config: Config, model: Model):
         self.config, self.model, self.kind = config, model, model.kind

@@ -220,9 +220,13 @@ class FedCA(SelfSupervised):
         if self.public is None:
             return (yield from super().setup(server, turn))
         target = self.base_representations(turn, next(iter(server["theta"].values())))
-        keep = lambda local: Reply(state={"target": local.inbox["target"]})  # noqa: E731
-        yield Exchange(turn.cohort(Everyone()), down={"target": target}, work=keep, name="base representations")
+        down = {"target": target}
+        yield Exchange(turn.cohort(Everyone()), down=down, work=self.keep_target, name="base representations")
         return server
+
+    def keep_target(self, local: Local) -> Reply:
+        """What a client is sent before the first round stays with it."""
+        return Reply(state={"target": local.inbox["target"]})
 
     def base_representations(self, turn: Turn, like: Tensor) -> Tensor:
         """What a fresh encoder makes of the public images after ``alignment_epochs`` on them, [S, L, H]."""

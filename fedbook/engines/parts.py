@@ -1,0 +1,45 @@
+"""What an upload passes on its way (clip, noise, codec) as plain values, and back: classes by name, from a list."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from fedbook.compression.codec import COMPRESSORS, Codec, UpperTriangle
+from fedbook.compression.secure_sum import MaskedIntegers
+from fedbook.engines.messages import BrokenMessage
+from fedbook.federation.exchange import Chain
+from fedbook.papers.fedsc.contrastive import FilledRows
+from fedbook.privacy.mechanisms import ClientGaussian, Clip
+
+_MAKERS = {type(None), *(kind.make for kind in COMPRESSORS.values())} - {None, type(None)}
+PARTS = {
+    part.__name__: part
+    for part in (Chain, Clip, ClientGaussian, Codec, UpperTriangle, FilledRows, MaskedIntegers, *_MAKERS)
+}
+
+
+def described(part: Any) -> Any:
+    """A chain or a part of one as values that a message holds. Raises: TypeError for a part that is not listed."""
+    if isinstance(part, tuple):
+        return [described(one) for one in part]
+    if part is None or isinstance(part, bool | int | float | str):
+        return part
+    name = type(part).__name__
+    if PARTS.get(name) is not type(part):
+        raise TypeError(f"chain: got a {name}; allowed on this engine are {sorted(PARTS)}")
+    own = {field.name: described(getattr(part, field.name)) for field in fields(part)} if is_dataclass(part) else {}
+    return {"part": name, "fields": own}
+
+
+def made(value: Any) -> Any:
+    """The inverse of :func:`described`. Raises: BrokenMessage."""
+    if isinstance(value, list):
+        return tuple(made(one) for one in value)
+    if not isinstance(value, dict):
+        return value
+    try:
+        part, own = PARTS[value["part"]], {name: made(one) for name, one in value["fields"].items()}
+        return part(**own)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BrokenMessage(f"chain: got {str(value)[:120]} ({error})") from error

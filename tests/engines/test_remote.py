@@ -1,0 +1,234 @@
+"""Every paper over nodes: the simulator's numbers, bit for bit; what is lost, late or nonsense, by name."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+
+from fedbook.engines import BrokenMessage, InMemory, Node, Remote, pack, unpack
+from fedbook.experiment import plan
+from fedbook.federation import run
+from fedbook.federation.exchange import ClientsLost
+from fedbook.federation.tree import leaves, tree_map
+from fedbook.papers import paper as by_name
+from fedbook.wire import Encoded
+
+VIEWS = {"rounds": 2, "local_epochs": 1, "bank": 4, "classes_per_client": 2}
+SMALL = {"clients": 6, "train_samples": 240, "test_samples": 60}
+RUNS = {
+    "fedavg": ("fedavg", "fedavg", "digits", {**SMALL, "rounds": 3, "clients_per_round": 4}),
+    "fedavg, sums": ("fedavg", "fedavg", "digits", {**SMALL, "reveal": "sum", "rounds": 2, "clients_per_round": 6}),
+    "fedsc": ("fedsc", "fedsc", "digits", {**SMALL, **VIEWS}),
+    "fedx": ("fedsc", "fedx", "digits", {**SMALL, **VIEWS}),
+    "fedca": ("fedsc", "fedca", "digits", {**SMALL, **VIEWS}),
+    "hetero-ssfl": ("hetero_ssfl", "hetero-ssfl", "digits",
+                    {**SMALL, "rounds": 2, "local_epochs": 1, "alignment_samples": 20, "alignment_batch": 20}),
+    "fedema": ("hetero_ssfl", "fedema", "digits", {**SMALL, "rounds": 2, "local_epochs": 1, "alignment_samples": 20}),
+    "dp-rsgd": ("prirfed", "dp-rsgd", "pca-digits", {"agents": 6, "samples": 120, "rounds": 2}),
+    "dp-rsvrg": ("prirfed", "dp-rsvrg", "pca-digits", {"agents": 6, "samples": 120, "rounds": 2}),
+    "dp2-fedsam": ("dp2_fedsam", "dp2-fedsam", "digits", {"clients": 6, "train_samples": 240, "rounds": 3}),
+    "dp2-fedsam, noise by clients": ("dp2_fedsam", "dp2-fedsam", "digits",
+        {"clients": 6, "train_samples": 240, "rounds": 2, "noise_by": "clients", "sampling": "fixed"}),
+    "c-vfl": ("cvfl", "c-vfl", "digits", {"train_samples": 100, "test_samples": 50, "rounds": 3, "batch_size": 20}),
+    "c-vfl, top-k": ("cvfl", "c-vfl", "digits", {"train_samples": 100, "test_samples": 50, "rounds": 3,
+                                                 "batch_size": 20, "compressor": "topk", "bits": 8}),
+    "c-vfl-one-step": ("cvfl", "c-vfl-one-step", "digits",
+                       {"train_samples": 100, "test_samples": 50, "rounds": 2, "batch_size": 20}),
+    "secure-sum": ("cvfl", "secure-sum", "digits", {"train_samples": 100, "test_samples": 50, "rounds": 2,
+                                                    "batch_size": 20, "fusion": "sum"}),
+}  # fmt: skip
+
+
+ROUNDED = ("fedsc", "fedx", "fedca", "fedema", "dp2-fedsam")  # see same
+LOOP = {"how": "loop"}  # one client at a time: batched with others, last bits depend on how many there are
+
+
+def planned(name):
+    paper, method, problem, changes = RUNS[name]
+    return plan(by_name(paper), method, problem, "quick", changes, (3,), "cpu")
+
+
+def nodes(name, count=3, folder=None):
+    """``count`` nodes; each holds every third client, say."""
+    made = []
+    for number in range(count):
+        rounds, own = planned(name).rounds(**LOOP), None if folder is None else folder / f"n{number}"
+        if own is not None:
+            own.mkdir(exist_ok=True)
+        made.append(Node(f"n{number}", rounds, range(number, rounds.federation.num_clients, count), own))
+    return InMemory(made)
+
+
+def over(name, transport, judged=True, **options):
+    return planned(name).rounds(simulator=partial(Remote, transport, judged=judged), **LOOP, **options)
+
+
+def alone(name, **options):
+    return run(planned(name).rounds(**LOOP, **options))
+
+
+def same(one, other, exact=True):
+    """Bit for bit, or to the rounding of float32 where sums run over the longest of those who are batched."""
+    pairs = zip(
+        leaves({"s": one.server, "c": one.clients}), leaves({"s": other.server, "c": other.clients}), strict=True
+    )
+    equal = torch.equal if exact else partial(torch.allclose, rtol=1e-5, atol=1e-6)
+    told = [(r.bytes.state(), r.privacy[0].state(), exact and [k.metrics for k in r.history]) for r in (one, other)]
+    return all(a == b and equal(x, y) for (a, x), (b, y) in pairs) and told[0] == told[1]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_nodes_give_the_simulators_numbers(name):
+    assert same(run(over(name, nodes(name))), alone(name), name not in ROUNDED)
+
+
+def test_without_a_judge_state_and_trace_stay_and_little_more_crosses_than_the_ledger_says():
+    rounds, transport = alone("dp2-fedsam"), nodes("dp2-fedsam")
+    quiet = run(over("dp2-fedsam", transport, judged=False))
+    first = planned("dp2-fedsam").rounds(**LOOP).clients
+    assert all(torch.equal(x, y) for (_, x), (_, y) in zip(leaves(quiet.clients), leaves(first), strict=True))
+    assert all(torch.allclose(x, y, atol=1e-6) for (_, x), (_, y) in
+               zip(leaves(quiet.server), leaves(rounds.server), strict=True))  # fmt: skip
+    up = quiet.bytes.total["rounds"]["up"][0]
+    assert up < quiet.simulator.crossed["up"] < up + 3 * 3 * 1000  # rounds, nodes, bytes of a head
+
+
+class Breaking(InMemory):
+    """Says something else than the nodes do: ``spoil(answer)`` in place of ``whose`` answer to message ``when``."""
+
+    def __init__(self, made, whose, when, spoil):
+        super().__init__(made.nodes.values())
+        self.whose, self.when, self.spoil, self.heard = whose, when, spoil, 0
+
+    def ask(self, requests):
+        answers = super().ask(requests)
+        self.heard += 1
+        if self.heard == self.when and self.whose in answers:
+            answers[self.whose] = self.spoil(answers[self.whose])
+        return answers
+
+
+def misshapen(answer):
+    said = unpack(answer)
+    for part in said["parts"]:
+        for name, tree in part.get("upload", {}).items():
+            part["upload"][name] = tree_map(lambda x: x[..., :-1], tree)
+    return pack(said)
+
+
+def not_finite(answer):
+    said = unpack(answer)
+    for part in said["parts"]:
+        for _, x in leaves(part.get("upload", {})):
+            x.fill_(math.nan)
+    return pack(said)
+
+
+def too_many(answer):
+    said = unpack(answer)
+    for part in said["parts"]:
+        part["upload"] = tree_map(lambda x: torch.cat([x, x]), part.get("upload", {}))
+    return pack(said)
+
+
+SPOILT = {
+    "late": lambda answer: "no answer in time", "cut": lambda answer: answer[:-7], "empty": lambda answer: b"",
+    "flipped": lambda answer: answer[:90] + bytes([answer[90] ^ 1]) + answer[91:], "misshapen": misshapen,
+    "not finite": not_finite, "too many rows": too_many, "another answer": lambda answer: pack({"parts": 7}),
+    "huge": lambda answer: answer[:40] + answer[40:].replace(b'"shape": [', b'"shape": [9', 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("spoil", SPOILT)
+def test_a_node_that_fails_is_named_and_the_average_goes_on_without_it(spoil):
+    transport = Breaking(nodes("fedavg, sums"), "n1", 2, SPOILT[spoil])
+    rounds = run(over("fedavg, sums", transport))
+    assert set(rounds.lost) == {1, 4} and all("node n1" in why for why in rounds.lost.values())
+    assert [record.cohort for record in rounds.history] == [[6], [4]]
+    assert all(x.isfinite().all() for _, x in leaves(rounds.server))
+
+
+def test_a_round_done_again_finds_the_clients_as_it_found_them_first():
+    """Heads of DP2-FedSAM: trained in the round that was lost, they must not be trained twice."""
+    transport = Breaking(nodes("dp2-fedsam"), "n2", 2, SPOILT["late"])
+    rounds = run(over("dp2-fedsam", transport))
+    fresh = nodes("dp2-fedsam")
+    again = over("dp2-fedsam", fresh)
+    again.step()
+    again.lost = dict(rounds.lost)
+    assert set(rounds.lost) == {2, 5} and same(run(again), rounds)
+
+
+def test_who_needs_everybody_stops_with_a_checkpoint_and_the_name(tmp_path):
+    transport = Breaking(nodes("c-vfl"), "n0", 4, SPOILT["late"])
+    rounds = over("c-vfl", transport, path=tmp_path / "run.pt", save_every=1)
+    with pytest.raises(ClientsLost, match="node n0: no answer in time"):
+        run(rounds)
+    fresh = over("c-vfl", InMemory(transport.nodes.values()), path=tmp_path / "run.pt", resume=True)
+    assert fresh.t == 1 and same(run(fresh), alone("c-vfl"))
+
+
+@pytest.mark.parametrize("name", ["dp2-fedsam", "fedx", "c-vfl, top-k"])
+def test_server_and_nodes_killed_at_any_message_resume(name, tmp_path):
+    """After every message of the run once: both begin anew from what lies in their folders."""
+    whole, message = run(over(name, nodes(name))), 0
+
+    class Killed(BaseException):
+        pass
+
+    class Killing(InMemory):
+        left = 0
+
+        def ask(self, requests):
+            answers = super().ask(requests)
+            self.left -= 1
+            if not self.left:
+                raise Killed
+            return answers
+
+    while True:
+        message, folder = message + 1, tmp_path / f"{message}"
+        folder.mkdir(parents=True)
+        kept = {"path": folder / "run.pt", "save_every": 1, "resume": True}
+        transport = Killing(nodes(name, folder=folder).nodes.values())
+        transport.left = message
+        try:
+            run(over(name, transport, **kept))
+            break
+        except Killed:
+            assert same(run(over(name, nodes(name, folder=folder), **kept)), whole), message
+    assert message > 2
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [({"work": "_state"}, "work"), ({"work": "round"}, "work"), ({"work": "nothing"}, "work"),
+     ({"parts": [{"group": "all", "slots": [0], "clients": [1], "each": {}}]}, "clients"),
+     ({"chain": {"theta": {"part": "Popen", "fields": {}}}}, "chain"), ({"t": -5}, "round")],
+)  # fmt: skip
+def test_a_node_does_only_what_it_is_there_for(change, word):
+    heard, transport = [], nodes("fedavg, sums")
+    asking = transport.ask
+    transport.ask = lambda requests: heard.append(requests) or asking(requests)
+    over("fedavg, sums", transport).step()
+    asked = unpack(heard[0]["n0"])
+    assert word in unpack(transport.nodes["n0"].answer(pack(asked | change)))["refused"]
+
+
+def test_messages_keep_every_bit_and_refuse_other_bytes():
+    value = {
+        "a": [1, None, "w", math.pi, {"b": torch.tensor([[1.5, -0.0], [math.inf, math.nan]])}], "flag": True,
+        "none": torch.zeros(0, 3, dtype=torch.int64), "truth": torch.tensor([True, False]),
+        "half": torch.tensor(1.5, dtype=torch.bfloat16),
+        "sent": Encoded(torch.tensor([7, 8], dtype=torch.uint8)),
+    }  # fmt: skip
+    message = pack(value)
+    again = unpack(message)
+    assert pack(again) == message and again["a"][:4] == value["a"][:4]
+    assert torch.equal(again["sent"].buffer, value["sent"].buffer)
+    for wrong in (b"", message[:-1], message + b"0", b"x" + message[1:], message[:60] + b"?" + message[61:], "text"):
+        with pytest.raises(BrokenMessage):
+            unpack(wrong)
+    with pytest.raises(TypeError, match="message"):
+        pack({"f": print})
