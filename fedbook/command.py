@@ -194,6 +194,9 @@ def _parser() -> Parser:
     running.add_argument("--seed", type=_whole, default=0, help="of every draw; default 0")
     running.add_argument("--out", type=_folder, help="folder for checkpoint, rounds.csv, history and result.json")
     running.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out, same settings")
+    running.add_argument("--engine", choices=("simulator", "flower"), default="simulator",
+                         help="flower: Flower's deployment engine, on this machine")  # fmt: skip
+    running.add_argument("--nodes", type=_whole, default=3, help="of --engine flower; default 3")
     running.set_defaults(call=_run)
 
     about = "the paper's table: methods side by side over several seeds"
@@ -361,8 +364,31 @@ def _run(options: argparse.Namespace) -> int:
         )
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error
+    if options.engine == "flower":
+        return _run_on_flower(options, plan)
     with sharding.joined(plan.device):
         return _run_first(options, plan) if sharding.rank() == 0 else _run_along(options, plan)
+
+
+def _run_on_flower(options: argparse.Namespace, plan: Plan) -> int:
+    try:
+        from fedbook.engines import loopback
+    except ImportError as error:
+        allowed = "simulator, or flower after: pip install 'fedbook[flower]'"
+        raise BadArguments(f"--engine: got flower, but {error.name} is not installed; allowed is {allowed}") from error
+    if options.out is None:
+        raise BadArguments("--out: got nothing; allowed with --engine flower is a folder, for what nodes must remember")
+    identity = {"command": "run", "engine": "flower", "nodes": options.nodes, "paper": plan.paper.name}
+    identity |= {"method": plan.method, "problem": plan.problem, "seed": options.seed, **plan.settings()}
+    with outputs.claimed(options.out, identity, FILES["run"], options.resume, prolonged="rounds"):
+        try:
+            result = loopback.launch(plan, options.out, options.nodes)
+        except ValueError as error:
+            raise BadArguments(str(error)) from error
+    for lost in result["lost"]:
+        print(f"fedbook: went on without {lost}", file=sys.stderr)
+    print(json.dumps(result))
+    return 0 if result["ended"] == "done" else 3
 
 
 def _run_along(options: argparse.Namespace, plan: Plan) -> int:

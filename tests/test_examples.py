@@ -11,10 +11,10 @@ from PIL import Image
 from fedbook.papers import NAMES
 
 ROOT = Path(__file__).parents[1]
-LAST = {"fedavg": 0.85, "dp2_fedsam": 0.6, "cvfl": 0.8}  # accuracies well above those of guessing
+LAST = {"fedavg": 0.85, "dp2_fedsam": 0.6, "cvfl": 0.8, "nodes": 0.85}  # accuracies well above those of guessing
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "nodes"])
 def test_the_example_of_a_paper_runs_and_learns(name, capsys):
     torch.manual_seed(1)  # another state than the example's own
     shown = runpy.run_path(str(ROOT / "examples" / f"{name}.py"))

@@ -100,7 +100,7 @@ def work(message: Message, context: Context) -> Message:
 
 
 def report(rounds: Rounds, chosen: Plan, seconds: float) -> dict[str, Any]:
-    """The result of a run as the simulator gives it, and what is different here: lost nodes, real bytes, whom to trust."""
+    """The result as the simulator gives it, and what is different here: lost nodes, bytes sent, whom to trust."""
     result = experiment.result(rounds, chosen, seconds)
     result["privacy"]["not_counted"] += TRUST
     crossed = {f"messages_{way}": size for way, size in rounds.simulator.crossed.items()}

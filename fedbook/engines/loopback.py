@@ -1,4 +1,4 @@
-"""A run on Flower's engine with all its processes on this machine: one SuperLink, and SuperNodes with folders of their own.
+"""A run on Flower's engine with all its processes on this machine: a SuperLink, SuperNodes with their own folders.
 
 TLS between them, and only the nodes registered here may join. On machines of your own start the same commands there;
 the page "Real machines" of the book shows each.
@@ -150,9 +150,7 @@ def certificates(folder: Path, nodes: int = 64) -> None:
             public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
         )
     authority, key = secret(folder / "authority.key"), secret(folder / "server.key")
-    here = x509.SubjectAlternativeName(
-        [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    )
+    here = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
     made = {
         "authority.pem": certificate("fedbook", authority.public_key(), True),
         "server.pem": certificate("localhost", key.public_key(), False).add_extension(here, critical=False),
@@ -195,9 +193,12 @@ def _program(log: Path, words: Sequence[str], environment: dict[str, str]) -> It
 
 
 def _asked(words: Sequence[str], environment: dict[str, str]) -> str:
-    done = subprocess.run(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    done = subprocess.run(words, env=environment, **pipes)
     if done.returncode:
-        raise EngineFailed(f"{' '.join([Path(words[0]).name, *words[1:3]])} failed; its last words:\n{_last(done.stdout)}")
+        raise EngineFailed(
+            f"{' '.join([Path(words[0]).name, *words[1:3]])} failed; its last words:\n{_last(done.stdout)}"
+        )
     return done.stdout
 
 

@@ -174,8 +174,8 @@ class Rounds:
     may cost; it ends before the round that would cost more, with the model it has and ``stopped`` saying why. So it
     does where an algorithm finds that it has :class:`Diverged` (``diverged``).
     ``observe(exchange, uploads)`` is called after each exchange (recording, teaching). ``simulator`` makes what
-    delivers exchanges; see fedbook.engines for one that has the work done elsewhere. Clients that it loses are away from then
-    on and the round is done again, where the algorithm ``goes_on_without`` them; else the run ends there.
+    delivers exchanges; see fedbook.engines for one that has the work done elsewhere. Clients that it loses are away
+    from then on and the round is done again, where the algorithm ``goes_on_without`` them; else the run ends there.
     Raises: TypeError, ValueError, checkpoint.CheckpointError.
     """
 

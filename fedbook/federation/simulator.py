@@ -61,7 +61,7 @@ class Simulator:
         self._bytes_before = copy.deepcopy(self.bytes.state())
 
     def numbered(self, name: str, number: int, times: int) -> None:
-        """For who delivers single exchanges: how many there were this round, and of this name (noise is keyed by it)."""
+        """For single exchanges: how many there were this round, and of this name (noise is keyed by it)."""
         self._sent, self._times = [None] * number, {name: times}
 
     def deliver(self, exchange: Exchange) -> Uploads | Total:
