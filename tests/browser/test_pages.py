@@ -1,5 +1,7 @@
 """The built book in a real browser without a network: every page, width, control and link."""
 
+from importlib.resources import files
+
 import pytest
 
 from fedbook.book.contents import CHAPTERS
@@ -21,6 +23,12 @@ TEX = "[...document.querySelectorAll('.katex-error')].map(one => one.textContent
 BROKEN = "[...document.images].filter(one => one.complete && !one.naturalWidth).map(one => one.src.slice(0, 60))"
 LINKS = """[...document.querySelectorAll('a[href^="#"]')].map(one => decodeURIComponent(one.hash.slice(1)))
   .filter(id => id && !document.getElementById(id))"""
+# axe judges no colour on a gradient, and all code lies on one
+NO_SHADES = """document.head.appendChild(document.createElement('style')).textContent =
+  '* { background-image: none !important }'"""
+SERIOUS = """axe.run(document, {resultTypes: ['violations'], RULES}).then(found => found.violations
+  .filter(one => ['serious', 'critical'].includes(one.impact))
+  .map(one => [one.id, one.nodes.length, one.nodes[0].html.slice(0, 120)]))"""
 PICTURE = """(src => src.length + src.slice(-400))(
   document.querySelectorAll('figure.frames')[%d].querySelector('img').src)"""
 
@@ -67,6 +75,14 @@ def test_every_control_answers_the_keyboard(opened):
                 assert opened.ask(f"{control}.getAttribute('aria-valuetext').length"), key
             assert len(pictures) > 1, f"figure {number}, control {place}: one picture at every position"
     assert opened.problems == []
+
+
+def test_axe_finds_nothing_serious(opened):
+    opened.ask(NO_SHADES)
+    opened.ask((files("axe_core_python") / "axe.min.js").read_text() + "; 0")
+    for theme, rules in (("dark", "runOnly: ['color-contrast']"), ("light", "rules: {}")):
+        opened.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+        assert opened.ask(SERIOUS.replace("RULES", rules)) == [], theme
 
 
 def test_the_dark_theme_is_dark(opened):

@@ -30,8 +30,6 @@ def build(
         config = config.with_noise(clients, heads=METHODS[method].shared == "body")
     images = problem_of(problem, settings, seeds, device)
     algorithm = DP2FedSAM(config, images.model, method)
-    if METHODS[method].shared == "nothing":  # a checkpoint holds every client's model: not after each round
-        options.setdefault("save_every", max(1, config.rounds // 5))
     return Rounds(
         algorithm, images.federation(), config.rounds, seeds=seeds, evaluate=algorithm.evaluation(images, seeds),
         every=settings["evaluate_every"] or max(1, config.rounds // 5), delta=config.delta_for(clients),

@@ -43,8 +43,6 @@ def build(
     method_algorithm = algorithm(method, config, images.model)
     federation = images.federation(pooled=method == "central")
     every = settings["evaluate_every"] or max(1, config.rounds // 25)
-    if method == "local":  # a checkpoint holds every client's model: not after each round
-        options.setdefault("save_every", every)
     return Rounds(
         method_algorithm, federation, config.rounds, seeds=seeds, evaluate=images.evaluation(), every=every, **options
     )
