@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.compression import AnyWidth, Summable, UniformScalar
+from fedbook.compression import COMPRESSORS, AnyWidth, Summable, UniformScalar
 from fedbook.compression import Codec as CompressorCodec
 from fedbook.federation.cohort import Cohort
 from fedbook.federation.exchange import Chain, Codec, Exchange, Local, Reply, Round, Uploads
@@ -33,9 +33,36 @@ from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, flatten, leaves, tree_map
 from fedbook.privacy.mechanisms import ClientGaussian, Clip, sum_sensitivity
 from fedbook.privacy.release import Release
+from fedbook.settings import Settings, other_than, setting
 from fedbook.wire import Encoded, Wire
 
 EVERYTHING = "*"
+
+
+class Compression(Settings):
+    """What the uploads of an algorithm are compressed with on their way: all that are more than one number.
+
+    Of trained parameters the change from what was sent down is compressed. A sum needs the scalar quantiser after a
+    clip; where the server adds noise to it, the clip is made shorter, so that epsilon stays: :class:`Composed`, keep.
+    """
+
+    compressor: str = setting("none", None, "of what goes up (see fedbook.compression)", "none: as it is",
+                              choices=tuple(COMPRESSORS))  # fmt: skip
+    bits: int = setting(
+        8, "b", "of a number that goes up, at most 16 for scalar and 8 for hex; sparse compressors keep b/32 of them",
+        minimum=1, maximum=32, needs={"compressor": other_than("none")},
+    )  # fmt: skip
+
+    def cross_check(self) -> None:
+        """As many bits as the quantiser can use. Raises: ValueError."""
+        arguments.integer("bits", self.bits, 1, COMPRESSORS[self.compressor].most_bits)
+
+    def around(self, algorithm: Algorithm) -> Algorithm:
+        """The algorithm with these uploads."""
+        if self.compressor == "none":
+            return algorithm
+        chain = Chain(codec=CompressorCodec(AnyWidth(self.compressor, self.bits)))
+        return Composed(algorithm, {EVERYTHING: chain}, keep=True)
 
 
 class Composed:
@@ -50,7 +77,8 @@ class Composed:
     for one client under ``adjacency``, without amplification. All that the clients send needs noise then, but for what
     ``public`` names; what the algorithm declared as leaving in clear does not any more.
     Under ``reveal="sum"`` a codec must be a scalar quantiser, whose codes add up; one without a fixed range gets that
-    of the clip before it, [-C, C], and the codes the width of their sum (:class:`Summable`).
+    of the clip before it, [-C, C], and the codes the width of their sum (:class:`Summable`). ``keep``: the algorithm's
+    clip is followed by one so much shorter that C' is the old C: a release whose noise comes later stays what it was.
 
     Raises: TypeError, ValueError; while it runs for an upload that there is not, a second wire format, a second noise.
     """
@@ -63,6 +91,7 @@ class Composed:
         changes: Sequence[str] = ("theta",),
         public: Sequence[str] = (),
         adjacency: str = "replace_one",
+        keep: bool = False,
     ):
         if not isinstance(chains, Mapping):
             raise arguments.wrong(TypeError, "chains", chains, "a mapping from the names of uploads to Chain")
@@ -73,7 +102,7 @@ class Composed:
                 raise arguments.wrong(TypeError, word, names, "a list of names of uploads")
         arguments.one_of("adjacency", adjacency, ("replace_one", "zero_out"))
         self.algorithm, self.chains, self.adjacency = algorithm, dict(chains), adjacency
-        self.changes, self.public = tuple(changes), tuple(public)
+        self.changes, self.public, self.keep = tuple(changes), tuple(public), arguments.flag("keep", keep)
 
     def __getattr__(self, name: str) -> Any:
         if name == "algorithm":  # while it is copied it has none yet
@@ -84,7 +113,8 @@ class Composed:
         """The algorithm's, and what its uploads pass."""
         chains = {name: repr(chain) for name, chain in self.chains.items()}
         composed = {"chains": chains, "changes": list(self.changes), "public": list(self.public)}
-        return self.algorithm.configuration() | {"composed": composed | {"adjacency": self.adjacency}}
+        composed |= {"adjacency": self.adjacency, "keep": self.keep}
+        return self.algorithm.configuration() | {"composed": composed}
 
     @property
     def noised(self) -> bool:
@@ -184,6 +214,8 @@ class _Chains(Mapping):
             raise arguments.wrong(ValueError, f"chains[{keys[0]!r}]", extra, "a chain without noise: there is one")
         transforms, codec = own.transforms + extra.transforms, extra.codec or own.codec
         if self.exchange.reveal == "sum" and extra.codec is not None:
+            if self.composed.keep and not _noise(transforms):
+                transforms += _shorter(transforms, extra.codec, self.width(name))
             codec = _summable(keys[0], codec, transforms, self.num_clients)
         if keys[0] == EVERYTHING and codec is not None:
             codec = _Large(codec)
@@ -197,6 +229,10 @@ class _Chains(Mapping):
         chains, keys = self.composed.chains, self.keys_of(name)
         passed = bool(keys) and chains[keys[0]] != Chain()
         return passed and name in self.composed.changes and name in self.exchange.down
+
+    def width(self, name: str) -> int:
+        """Components of the upload ``name``, as far as the exchange says so; else 0."""
+        return sum(x.numel() for _, x in leaves(self.exchange.like.get(name, {})))
 
     # --- what passes
 
@@ -257,8 +293,7 @@ class _Chains(Mapping):
                 allowed = f"a codec, or a Clip: the noise on {name!r} comes after it"
                 raise arguments.wrong(ValueError, "chains, transforms", added, allowed)
             if chain.codec is not own.codec:
-                width = sum(x.numel() for _, x in leaves(self.exchange.like.get(name, {})))
-                release = _lengthened(release, chain, width)
+                release = _lengthened(release, chain, self.width(name))
         return release, cohort
 
 
@@ -368,6 +403,15 @@ def _summable(name: str, codec: Codec, transforms: Sequence[Any], parties: int) 
             raise arguments.wrong(ValueError, f"chains[{name!r}], codec", codec, allowed)
         made = replace(made, low=-bound, high=bound)
     return CompressorCodec(Summable(made, parties))
+
+
+def _shorter(transforms: Sequence[Any], codec: Codec, width: int) -> tuple[Clip, ...]:
+    """The clip B with B + the largest error of the range [-B, B] = C; none where the range is given, or nothing is."""
+    bound, made = _bound(transforms), getattr(codec, "compressor", None)
+    made = made.made(1) if isinstance(made, AnyWidth) and made.name == "scalar" else made
+    if not isinstance(made, UniformScalar) or made.low is not None or math.isinf(bound) or not width:
+        return ()
+    return (Clip(bound / (1 + made.largest_error(width, -1.0, 1.0))),)
 
 
 def _local_release(name: str, transforms: Sequence[Any], adjacency: str) -> Release:

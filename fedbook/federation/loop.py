@@ -167,6 +167,7 @@ class Rounds:
     the model. ``delta``: at which privacy is reported and budgeted. ``budget``: the epsilon at ``delta`` that the run
     may cost; it ends before the round that would cost more, with the model it has and ``stopped`` saying why. So it
     does where an algorithm finds that it has :class:`Diverged` (``diverged``).
+    ``compose(algorithm)`` gives the algorithm that runs in its place (fedbook.federation.composed).
     ``observe(exchange, uploads)`` is called after each exchange (recording, teaching).
     Raises: TypeError, ValueError, checkpoint.CheckpointError.
     """
@@ -191,7 +192,9 @@ class Rounds:
         delta: float | None = None,
         budget: float | None = None,
         observe: Callable[[Exchange, Any], None] | None = None,
+        compose: Callable[[Algorithm], Algorithm] | None = None,
     ):
+        algorithm = algorithm if compose is None else compose(algorithm)
         self.algorithm, self.federation = algorithm, federation
         self.total = arguments.integer("total (rounds)", total, 0)
         self.every = arguments.integer("every", every, 1)

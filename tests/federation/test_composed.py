@@ -235,9 +235,26 @@ def test_before_the_noise_a_codec_lengthens_the_update():
 
 
 def test_a_shorter_clip_brings_the_guarantee_back():
-    unit = UniformScalar(8, -1.0, 1.0).largest_error(BODY)
-    chain = Chain((Clip(0.5 / (1 + unit)),), Codec(AnyWidth("scalar", 8)))
-    assert epsilon(personal({"change": chain})) == pytest.approx(epsilon(personal()), rel=1e-6)
+    unit, plain = UniformScalar(8, -1.0, 1.0).largest_error(BODY), personal()
+    by_hand = personal({"change": Chain((Clip(0.5 / (1 + unit)),), SCALAR)})
+    kept = personal({"*": Chain(codec=SCALAR)}, keep=True)
+    assert far(by_hand, kept) < 1e-12 < far(kept, plain)
+    assert epsilon(by_hand) == pytest.approx(epsilon(plain), rel=1e-9) == epsilon(kept)
+
+
+def test_a_setting_of_the_command_line_compresses_within_the_budget():
+    from fedbook.experiment import plan
+    from fedbook.papers.dp2_fedsam import PAPER
+
+    small = {"rounds": 3, "clients": 20, "train_samples": 400, "epsilon": 2.0, "evaluate_every": 3, "client_rate": 0.5}
+    plain, coarse = (
+        run(plan(PAPER, "dp2-fedsam", "digits", "quick", small | more).rounds())
+        for more in ({}, {"compressor": "scalar", "bits": 6})
+    )
+    assert coarse.t == 3 and up(coarse) < up(plain) / 2
+    assert epsilon(coarse) == pytest.approx(epsilon(plain), rel=1e-6) and epsilon(plain) < 2
+    with pytest.raises(ValueError, match="bits: got 17"):
+        plan(PAPER, "dp2-fedsam", "digits", "quick", small | {"compressor": "scalar", "bits": 17})
 
 
 def test_the_longest_quantised_update():
