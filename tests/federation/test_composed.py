@@ -287,6 +287,14 @@ def test_shares_of_the_noise_do_not_survive_rounding():
     assert entry["noise_multiplier"] == pytest.approx(2.0 / 2 / math.sqrt(0.5 * 10))  # sigma C / sqrt(r N) over 2 C
 
 
+def test_what_is_composed_comes_after_the_algorithms_own_steps():
+    config = replace(PERSONAL, sampling="fixed", noise_by="clients")
+    start, noised = personal(config=replace(config, rounds=0)), personal(config=config)
+    still = personal({"change": Chain((Clip(1e-9),))}, config)  # the noise is clipped away with the change
+    assert far(start, still) < 1e-8 < far(start, noised)
+    assert still.privacy[0].report(1e-3)["trust"] != noised.privacy[0].report(1e-3)["trust"]
+
+
 def test_the_noise_on_matrices_is_before_the_codec():
     """FedSC's noise is in the message already: its accounting stands, and the matrices may be quantised."""
     quiet = {"sigma": 0.5, "noise": "paper"}
@@ -327,6 +335,10 @@ REFUSED = {
     "something in clear": (lambda: averaged({"theta": Chain(NOISE)}), "without noise: got .'weight'"),
     "a second noise": (lambda: personal({"change": Chain(NOISE)}), "adds and accounts its own"),
     "another exchange": (lambda: contrastive({"theta": Chain(NOISE)}, ("matrix",)), "EXCHANGE/NAME"),
+    "a step whose length nobody knows": (
+        lambda: personal({"change": Chain((lambda message, rngs: (message, {}),))}),
+        "the noise on 'change' comes after it",
+    ),
     "a sum of sparse messages": (lambda: personal({"change": Chain(codec=TOP)}), "a scalar quantiser"),
     "a sum of own ranges": (
         lambda: personal({"change": Chain(codec=SCALAR)}, method="fedrep"), "fixed range under reveal"),
