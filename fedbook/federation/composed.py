@@ -140,7 +140,7 @@ class Composed:
 
     def _through(self, turn: Turn, begin: Callable[[Turn], Round]) -> Round:
         heard, sent, matched, delivered = _Heard.of(turn, self.noised), set(), set(), False
-        steps, uploads = begin(heard), None
+        steps, uploads, passed = begin(heard), None, []
         while True:
             try:
                 exchange = steps.send(uploads)
@@ -148,10 +148,13 @@ class Composed:
                 server = stop.value
                 break
             chains = _Chains(self, exchange, turn.num_clients)
-            self._enter(heard, chains)
+            passed.append(chains)
+            self._enter(heard, passed)
+            for _, release, cohort in chains.releases():
+                turn.release(release, cohort)
             uploads = yield replace(exchange, chain=chains, work=_Work(exchange.work, chains))
             delivered |= not isinstance(uploads, Uploads) or bool(uploads.parts)
-            names = uploads.names
+            names = chains.seen = uploads.names
             sent |= names
             matched |= {key for name in names for key in chains.keys_of(name)}
             unsent = {name for name, _, _ in chains.releases()} - names
@@ -160,22 +163,22 @@ class Composed:
                 raise arguments.wrong(ValueError, "chains", sorted(unsent), allowed)
             if isinstance(uploads, Uploads):
                 uploads = chains.put_back(uploads)
-        self._enter(heard, None)
+        self._enter(heard, passed)
         missing = sorted(set(self.chains) - matched - {EVERYTHING})
         if missing and turn.t == 0 and delivered:
             raise arguments.wrong(ValueError, "chains", missing, f"uploads of the first round: {sorted(sent)}")
         return server
 
-    def _enter(self, heard: _Heard, chains: _Chains | None) -> None:
-        """Enter what the algorithm released, restated for the chains, and what the chains release themselves."""
+    def _enter(self, heard: _Heard, passed: Sequence[_Chains]) -> None:
+        """Enter what the algorithm released, restated for what the messages of this round pass, the next one too."""
         for release, cohort in heard.held:
             if self.noised:
                 allowed = "chains without noise: this algorithm adds and accounts its own"
                 raise arguments.wrong(ValueError, "chains", sorted(self.chains), allowed)
-            heard.inner.release(*((release, cohort) if chains is None else chains.restated(release, cohort)))
-        heard.held.clear()
-        for _, release, cohort in () if chains is None else chains.releases():
+            for chains in passed:
+                release, cohort = chains.restated(release, cohort)
             heard.inner.release(release, cohort)
+        heard.held.clear()
 
 
 class _Chains(Mapping):
@@ -183,6 +186,8 @@ class _Chains(Mapping):
 
     def __init__(self, composed: Composed, exchange: Exchange, num_clients: int):
         self.composed, self.exchange, self.num_clients = composed, exchange, num_clients
+        self.seen: set[str] = set()  # what was sent
+        self._before: set[str] | None = None  # what a release was restated for before anything was sent
         self._merged: dict[str, Chain | None] = {}
 
     def __iter__(self) -> Iterator[str]:
@@ -230,6 +235,16 @@ class _Chains(Mapping):
         passed = bool(keys) and chains[keys[0]] != Chain()
         return passed and name in self.composed.changes and name in self.exchange.down
 
+    def _known(self) -> set[str]:
+        """The uploads whose names are known, before they are there or since. Raises: ValueError (none for "*")."""
+        keys, here = self.composed.chains, f"{self.exchange.name}/"
+        known = set(self.exchange.like) | self.seen
+        if not known and EVERYTHING in keys:
+            allowed = "the names of uploads, where noise follows in an exchange that does not say them (like)"
+            raise arguments.wrong(ValueError, "chains", sorted(keys), allowed)
+        named = set() if known else {key.removeprefix(here) for key in keys}
+        return known | set(self.exchange.chain) | {name for name in named if "/" not in name}
+
     def width(self, name: str) -> int:
         """Components of the upload ``name``, as far as the exchange says so; else 0."""
         return sum(x.numel() for _, x in leaves(self.exchange.like.get(name, {})))
@@ -244,6 +259,10 @@ class _Chains(Mapping):
             if bare:
                 allowed = "a chain with noise for each, or public= where they tell nothing of the clients' data"
                 raise arguments.wrong(ValueError, "uploads without noise", bare, allowed)
+        late = [n for n in reply.upload if self._before is not None and self.keys_of(n) and n not in self._before]
+        if late:
+            allowed = f"what the exchange says it sends (like): {sorted(self._before)}, as noise follows"
+            raise arguments.wrong(ValueError, "uploads", late, allowed)
         upload = dict(reply.upload)
         for name in filter(self._changes, reply.upload):
             new, old = (flatten(tree) for tree in (upload[name], local.inbox[name]))
@@ -281,7 +300,9 @@ class _Chains(Mapping):
         """The algorithm's release, and whose, as it is after what was composed. Raises: ValueError (no bound known)."""
         if release.trust == "none":  # the noise was in the message: post-processing
             return release, cohort
-        for name in sorted(set(self.exchange.like) | set(self.exchange.chain)):
+        known = self._known()
+        self._before = self._before if self.seen else known
+        for name in sorted(known):
             own = self.exchange.chain.get(name, Chain())
             chain = self.get(name, own)
             if chain == own:
@@ -445,7 +466,7 @@ def _lengthened(release: Release, chain: Chain, width: int) -> Release:
     ends = (-bound, bound) if quantiser.low is None else (None, None)
     error = quantiser.largest_error(width, *ends)
     error *= 2 if release.adjacency == "zero_out" else 1  # an emptied client may still send what 0 is rounded to
-    sensitivity = sum_sensitivity(bound + error, release.adjacency)
+    sensitivity = max(release.sensitivity, sum_sensitivity(bound + error, release.adjacency))
     return replace(
         release, what=f"{release.what}, quantised before the noise", sensitivity=sensitivity,
         noise_multiplier=release.noise_multiplier * release.sensitivity / sensitivity,

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedbook.compression import HEADER_BYTES, AnyWidth, Codec, Summable, TopK, UniformScalar
-from fedbook.federation import Chain, Rounds, run
+from fedbook.federation import Chain, Everyone, Exchange, Reply, Rounds, run
 from fedbook.federation.composed import Composed
 from fedbook.federation.exchange import drive
 from fedbook.federation.tree import leaves
@@ -293,6 +293,50 @@ def test_what_is_composed_comes_after_the_algorithms_own_steps():
     still = personal({"change": Chain((Clip(1e-9),))}, config)  # the noise is clipped away with the change
     assert far(start, still) < 1e-8 < far(start, noised)
     assert still.privacy[0].report(1e-3)["trust"] != noised.privacy[0].report(1e-3)["trust"]
+
+
+class Noisy(FedAvg):
+    """A server that adds noise to a sum of clipped changes, and enters it before or after the sum is there."""
+
+    late, says, own = True, ("change",), {"change": Chain((Clip(1.0),))}
+
+    def start(self, federation, turn):
+        return {"x": torch.zeros(len(turn.seeds), 50).double()}, {}
+
+    def round(self, server, turn):
+        form = dict.fromkeys(self.says, server["x"][0])
+        exchange = Exchange(turn.cohort(Everyone()), work=self.train, reveal="sum", chain=self.own, like=form)
+        if not self.late:
+            turn.release(SUM)
+        total = yield exchange
+        if self.late:
+            turn.release(SUM)
+        return {"x": total["change"]}
+
+    def train(self, local):
+        return Reply(upload={"change": torch.ones(len(local.clients), 50).double()})
+
+
+SUM = Release(
+    what="a sum", unit="client", adjacency="add_remove", noise_multiplier=2.0, sensitivity=1.0,
+    trust="secure_aggregation",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("late", [True, False])
+@pytest.mark.parametrize("name", ["change", "*", "train/change"])
+def test_a_release_is_restated_whenever_it_is_entered(late, name):
+    algorithm = Noisy(AVERAGING, IMAGES.model)
+    algorithm.late = late
+    rounds = run(Rounds(Composed(algorithm, {name: Chain(codec=SCALAR)}), IMAGES.federation(), 1))
+    (entry,) = rounds.privacy[0].report(1e-3)["released"]
+    assert entry["sensitivity"] == pytest.approx(1 + UniformScalar(8, -1.0, 1.0).largest_error(50))
+    for algorithm.says in ((), ("another",)):  # how long an update can get is not known
+        with pytest.raises(ValueError, match="like|Clip before it"):
+            run(Rounds(Composed(algorithm, {name: Chain(codec=SCALAR)}), IMAGES.federation(), 1))
+    algorithm.own = {}  # and here not even that there is one
+    with pytest.raises(ValueError, match="like"):
+        run(Rounds(Composed(algorithm, {name: Chain(codec=Codec(UniformScalar(8)))}), IMAGES.federation(), 1))
 
 
 def test_the_noise_on_matrices_is_before_the_codec():
