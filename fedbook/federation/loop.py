@@ -173,6 +173,7 @@ class Rounds:
     the model. ``delta``: at which privacy is reported and budgeted. ``budget``: the epsilon at ``delta`` that the run
     may cost; it ends before the round that would cost more, with the model it has and ``stopped`` saying why. So it
     does where an algorithm finds that it has :class:`Diverged` (``diverged``).
+    ``compose(algorithm)`` gives the algorithm that runs in its place (fedbook.federation.composed).
     ``observe(exchange, uploads)`` is called after each exchange (recording, teaching). ``simulator`` makes what
     delivers exchanges; see fedbook.engines for one that has the work done elsewhere. Clients that it loses are away
     from then on and the round is done again, where the algorithm ``goes_on_without`` them; else the run ends there.
@@ -200,7 +201,9 @@ class Rounds:
         budget: float | None = None,
         observe: Callable[[Exchange, Any], None] | None = None,
         simulator: Callable[..., Simulator] = Simulator,
+        compose: Callable[[Algorithm], Algorithm] | None = None,
     ):
+        algorithm = algorithm if compose is None else compose(algorithm)
         self.algorithm, self.federation = algorithm, federation
         self.total = arguments.integer("total (rounds)", total, 0)
         self.every = arguments.integer("every", every, 1)

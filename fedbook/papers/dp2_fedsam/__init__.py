@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedbook.federation.composed import Compression
 from fedbook.federation.loop import Rounds
 from fedbook.learning.problems import described
 from fedbook.papers.description import Paper, own_settings
@@ -55,7 +56,7 @@ PAPER = Paper(
         },
         "paper": {"clients": 1000, "classes_per_client": 2, "epsilon": 1.0, "model": "cnn_dp2fedsam"},
     },
-    settings=(Config, PersonalSettings),
+    settings=(Config, PersonalSettings, Compression),
     fits={
         "femnist": {
             "train_samples": 0, "partition": "natural", "clients": 500, "model": "resnet18_imagenet", "momentum": 0.3,

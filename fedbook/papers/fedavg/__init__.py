@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedbook import arguments
+from fedbook.federation.composed import Compression
 from fedbook.federation.loop import Rounds
 from fedbook.learning.models import Model
 from fedbook.learning.problems import ImageSettings, described
@@ -61,7 +62,7 @@ PAPER = Paper(
             "model": "cnn_fedavg",
         },
     },
-    settings=(Config, ImageSettings),
+    settings=(Config, ImageSettings, Compression),
     fits={"digits": {"train_samples": 0, "test_samples": 0}},
     judged={
         "": "the global model on the common test images",
