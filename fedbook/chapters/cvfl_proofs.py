@@ -6,8 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from fedbook.chapters import errata
 from fedbook.lab.compare import first_difference, unlike
 from fedbook.lab.exercises import WrongAnswer, exercise
+
+ERRATA = errata.read("cvfl")
 
 # --- 05-p1, by hand: which second derivative Lemma 1 needs
 

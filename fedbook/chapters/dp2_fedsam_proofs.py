@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from fedbook.chapters import errata
 from fedbook.lab.compare import short
 from fedbook.lab.exercises import WrongAnswer, exercise
+
+KINDS = ("false", "loose", "ambiguous", "experiment", "code")
+ERRATA = errata.read("dp2_fedsam")
 
 
 def _problem(answer: Any, right: float) -> str | None:

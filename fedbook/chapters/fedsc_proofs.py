@@ -9,9 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedbook.chapters import errata
 from fedbook.lab.compare import first_difference, short
 from fedbook.lab.exercises import WrongAnswer, exercise
 from fedbook.randomness import normal, stream
+
+KINDS = {
+    "false": "refuted by a computation",
+    "does not follow": "the lines before it give something else; not refuted",
+    "bound loose": "true as an upper bound, but not the value, or with a constant or factor too many",
+    "ambiguous": "can be read in several ways, or a condition is missing",
+    "experiment": "of the experiments and their tables",
+    "released code": "of the public release, not of the paper",
+}
+ERRATA = errata.read("fedsc")
 
 
 def wrong_number(answer: Any, right: Sequence[float], names: Sequence[str]) -> str | None:
