@@ -1,4 +1,4 @@
-"""Answers of the exercises of ``05_cvfl_proofs``."""
+"""The errata and the answers of the exercises of ``05_cvfl_proofs``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exercises of the proofs on DP2-FedSAM: a divisor, the noise's length, a Renyi curve, a clipped step."""
+"""DP2-FedSAM's proofs, errata and exercises: a divisor, the noise's length, a Renyi curve, a clipped step."""
 
 from __future__ import annotations
 

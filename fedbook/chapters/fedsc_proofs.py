@@ -1,4 +1,4 @@
-"""The exercises of FedSC's proofs: a gradient in closed form, a batch's bias, weights under alpha, largest moves."""
+"""FedSC's proofs, errata and exercises: gradient in closed form, a batch's bias, weights under alpha, largest moves."""
 
 from __future__ import annotations
 

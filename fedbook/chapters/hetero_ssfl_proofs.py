@@ -1,4 +1,4 @@
-"""The exercises of the proofs on Hetero-SSFL: strangers, the ceiling, the start that lives, the alignment weight."""
+"""Hetero-SSFL's proofs, errata and exercises: strangers, the ceiling, the start that lives, alignment weight."""
 
 from __future__ import annotations
 

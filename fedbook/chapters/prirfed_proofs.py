@@ -1,4 +1,4 @@
-"""The exercises of the proofs on PriRFed: composition, one call, the curvature constant, a sampled mean."""
+"""PriRFed's proofs, errata and exercises: composition, one call, the curvature constant, a sampled mean."""
 
 from __future__ import annotations
 
