@@ -165,6 +165,12 @@ def test_the_source_archive_is_the_whole_project(built):
     assert not missing
 
 
+def test_the_wheel_holds_every_file_of_the_package(wheel):
+    there = {path.relative_to(wheel) for path in wheel.rglob("*")}
+    files = [path.relative_to(ROOT) for path in (ROOT / "fedbook").rglob("*") if path.is_file()]
+    assert [str(path) for path in files if path not in there and "__pycache__" not in path.parts] == []
+
+
 def outside(wheel, tmp_path, *words, data=None):
     env = {k: v for k, v in os.environ.items() if not k.startswith("FEDBOOK_DATA")}
     env |= {"PYTHONPATH": str(wheel), "XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)}

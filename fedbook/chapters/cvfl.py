@@ -14,9 +14,9 @@ from torch import Tensor
 
 from fedbook.chapters.fedsc import draw_learning
 from fedbook.lab import style
-from fedbook.lab.compare import short
+from fedbook.lab.compare import not_right, short
 from fedbook.lab.draw import draw_images
-from fedbook.lab.exercises import WrongAnswer, exercise
+from fedbook.lab.exercises import WrongAnswer, by_hand, exercise
 
 __all__ = [
     "draw_by_bytes", "draw_cells", "draw_densities", "draw_dither", "draw_errors", "draw_learning", "draw_path",
@@ -187,21 +187,9 @@ def draw_densities(ax: Axes, errors: Mapping[float, np.ndarray], step: float) ->
 # --- exercises
 
 
-def _numbers(answer: Any, right: Sequence[float], names: Sequence[str]) -> str | None:
-    """None if ``answer`` is a list of the right numbers, to a thousandth of each."""
-    answer = answer.tolist() if isinstance(answer, Tensor) else answer
-    count = len(right)
-    good = isinstance(answer, (list, tuple)) and len(answer) == count
-    if not good or any(isinstance(v, bool) or not isinstance(v, (int, float)) for v in answer):
-        return f"It should be a list of {count} numbers; it is {short(answer)}."
-    for name, given, wanted in zip(names, answer, right, strict=True):
-        if not abs(given - wanted) <= 1e-3 * max(1.0, abs(wanted)):
-            return f"The {name} is not {short(given)}."
-    return None
-
-
-@exercise(
+by_hand(
     "05-1",
+    names=("theta_1", "theta_2", "prediction"),
     solution=[2.25, 2.25, 4.5],
     hints=("A party's slope is h_1 + h_2 - y. In both steps the other's h is still the 0 that was exchanged.",
            "Party 1: 0, then 3/2, then ...? Party 2 does the same at the same time.",),
@@ -215,8 +203,6 @@ def _numbers(answer: Any, right: Sequence[float], names: Sequence[str]) -> str |
         WrongAnswer("two numbers", [2.25, 2.25], "3 numbers"),
     ),
 )  # fmt: skip
-def check_stale_round(answer: Any) -> str | None:
-    return _numbers(answer, [2.25, 2.25, 4.5], ["theta_1", "theta_2", "prediction"])
 
 
 def solution_dithered(h: Tensor, u: Tensor, bits: int, low: float, high: float) -> Tensor:
@@ -276,8 +262,9 @@ def check_dithered(answer: Any) -> str | None:
     return None
 
 
-@exercise(
+by_hand(
     "05-3",
+    names=("area", "distance"),
     solution=[math.sqrt(3) / 2, math.sqrt(1 / (8 * math.sqrt(3)))],
     hints=("The text has the area for every d.", "Solve V = sqrt(3)/2 d^2 for d, with V = 1/16.",),
     wrong_answers=(
@@ -290,8 +277,6 @@ def check_dithered(answer: Any) -> str | None:
         WrongAnswer("one number", 0.866, "2 numbers"),
     ),
 )  # fmt: skip
-def check_hexagon(answer: Any) -> str | None:
-    return _numbers(answer, [math.sqrt(3) / 2, math.sqrt(1 / (8 * math.sqrt(3)))], ["area", "distance"])
 
 
 def solution_one_round(
@@ -364,8 +349,9 @@ def check_one_round(answer: Any) -> str | None:
     return None
 
 
-@exercise(
+by_hand(
     "05-5",
+    names=("number of bytes up", "number of bytes down"),
     solution=[3200, 14240],
     hints=("One party sends B P numbers of two bits: how many bytes?",
            "Each party gets everybody's embeddings and the server's model: matrix and biases.",),
@@ -381,11 +367,6 @@ def check_one_round(answer: Any) -> str | None:
         WrongAnswer("one number", 17440, "2 numbers"),
     ),
 )  # fmt: skip
-def check_bytes(answer: Any) -> str | None:
-    found = _numbers(answer, [3200, 14240], ["number of bytes up", "number of bytes down"])
-    if found is None and list(answer) != [3200, 14240]:
-        return f"It should be whole numbers of bytes; it is {short(answer)}."
-    return found
 
 
 @exercise(
@@ -408,7 +389,7 @@ def check_bytes(answer: Any) -> str | None:
 def check_factor(answer: Any) -> str | None:
     if not isinstance(answer, (list, tuple)) or len(answer) != 3:
         return f"It should be a list of three entries; it is {short(answer)}."
-    found = _numbers(list(answer[:2]), [-0.8, -1.6], ["factor of two parties", "factor of three parties"])
+    found = not_right(list(answer[:2]), [-0.8, -1.6], ("factor of two parties", "factor of three parties"))
     if found is None and str(answer[2]).strip().lower() != "diverge":
         return f"The one word does not fit the factor of three parties; it is {short(answer[2])}."
     return found

@@ -1,4 +1,4 @@
-"""Answers of the exercises of ``05_cvfl_proofs``."""
+"""The errata and the answers of the exercises of ``05_cvfl_proofs``."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from fedbook.lab.compare import first_difference, unlike
-from fedbook.lab.exercises import WrongAnswer, exercise
+from fedbook.chapters import errata
+from fedbook.lab.compare import first_difference
+from fedbook.lab.exercises import WrongAnswer, by_hand, exercise
+
+ERRATA = errata.read("cvfl")
 
 # --- 05-p1, by hand: which second derivative Lemma 1 needs
 
 
-@exercise(
+by_hand(
     "05-p1",
+    names=("first", "second", "third"),
     solution=[0.0, 2.0, 6.0],
     hints=(
         "The paper's H_m is the largest second derivative of F by h_m twice.",
@@ -21,30 +25,24 @@ from fedbook.lab.exercises import WrongAnswer, exercise
         "Lemma 1 needs the derivative of dF/dh_1 = h_2^2 by h_2.",
     ),
     wrong_answers=(
-        WrongAnswer(
-            "the own block for all", [0.0, 2.0, 2.0], "got [0, 2, 2]", "The third number is mixed: d/dh_2 of dF/dh_1."
-        ),
-        WrongAnswer("nothing mixed", [0.0, 2.0, 0.0], "got [0, 2, 0]", "dF/dh_1 = h_2^2 does change with h_2."),
+        WrongAnswer("the own block for all", [0.0, 2.0, 2.0], "third", "The third number is mixed: d/dh_2 of dF/dh_1."),
+        WrongAnswer("nothing mixed", [0.0, 2.0, 0.0], "third", "dF/dh_1 = h_2^2 does change with h_2."),
         WrongAnswer(
             "value for derivative",
             [0.0, 2.0, 9.0],
-            "got [0, 2, 9]",
+            "third",
             "9 is the largest dF/dh_1; you need its derivative.",
         ),
-        WrongAnswer(
-            "range of h_2 for h_1", [0.0, 6.0, 6.0], "got [0, 6, 6]", "By h_2 twice is 2 h_1, and h_1 stays below 1."
-        ),
-        WrongAnswer("one number", 6.0, "got 6"),
+        WrongAnswer("range of h_2 for h_1", [0.0, 6.0, 6.0], "second", "By h_2 twice is 2 h_1, and h_1 stays below 1."),
+        WrongAnswer("one number", 6.0, "3 numbers"),
     ),
 )
-def check_mixed_derivative(answer: Any) -> str | None:
-    return unlike(answer, [0.0, 2.0, 6.0], 1e-6)
 
 
 # --- 05-p2, by hand: from which Q on three participants drive each other apart
 
 
-@exercise(
+by_hand(
     "05-p2",
     solution=5,
     hints=(
@@ -64,15 +62,13 @@ def check_mixed_derivative(answer: Any) -> str | None:
         WrongAnswer(
             "not whole",
             math.log(1 / 3) / math.log(0.8),
-            "expected 5",
+            "got",
             "That is where the factor is -1. Take the next whole number.",
         ),
         WrongAnswer("eta of the table", 11, "got 11", "That is the answer for eta = 0.1. Here eta is 0.2."),
-        WrongAnswer("the factor", 1 - 3 * (1 - 0.8**5), "expected 5", "That is the factor of a round at the right Q."),
+        WrongAnswer("the factor", 1 - 3 * (1 - 0.8**5), "got", "That is the factor of a round at the right Q."),
     ),
 )
-def check_driven_apart(answer: Any) -> str | None:
-    return unlike(answer, 5)
 
 
 # --- 05-p3, code: bits for a given error

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from fedbook.chapters.fedsc import draw_learning
 from fedbook.lab import gallery, style
-from fedbook.lab.compare import first_difference, short, unlike
+from fedbook.lab.compare import first_difference, short
 from fedbook.lab.draw import draw_images
-from fedbook.lab.exercises import WrongAnswer, exercise
+from fedbook.lab.exercises import WrongAnswer, by_hand, exercise
 
 __all__ = [
     "draw_images", "draw_learning", "draw_losses", "draw_radius", "draw_rates", "draw_system", "draw_updates",
@@ -180,7 +180,7 @@ def check_clip_cohort(answer: Callable[..., Any]) -> str | None:
 # --- 04-2: the length of the noise
 
 
-@exercise(
+by_hand(
     "04-2",
     solution=6.0,
     hints=("What is the standard deviation of one coordinate of the sum?", "d coordinates: the root of d."),
@@ -189,18 +189,15 @@ def check_clip_cohort(answer: Callable[..., Any]) -> str | None:
         WrongAnswer("d times", 180.0, "got 180", "Squares add, not lengths: the root of d."),
         WrongAnswer("in the plane", 0.2 * math.sqrt(2), "got 0.28", "That is the length in the plane; here d is 900."),
         WrongAnswer("no clip", 60.0, "got 60", "sigma counts in units of C, which is a tenth."),
-        WrongAnswer("no number", "six", "another number"),
+        WrongAnswer("no number", "six", "one number"),
     ),
 )
-def check_noise_length(answer: Any) -> str | None:
-    difference = unlike(answer, 6.0, 1e-6)
-    return difference and f"It should be another number: got {short(answer)}."
 
 
 # --- 04-3: a head sent by mistake
 
 
-@exercise(
+by_hand(
     "04-3",
     solution={"clipped with the body": 2.0, "beside it in clear": math.inf},
     hints=(
@@ -219,14 +216,6 @@ def check_noise_length(answer: Any) -> str | None:
         WrongAnswer("a number", 2.0, "dictionary"),
     ),
 )  # fmt: skip
-def check_head_sent(answer: Any) -> str | None:
-    expected = {"clipped with the body": 2.0, "beside it in clear": math.inf}
-    if not isinstance(answer, dict) or set(answer) != set(expected):
-        return f"It should be a dictionary with {' and '.join(map(repr, expected))}; it is {short(answer)}."
-    for name, value in expected.items():
-        if answer[name] != value:
-            return f"{name}: it should be another number than {short(answer[name])}."
-    return None
 
 
 # --- 04-4: the divergence of a Gaussian
@@ -333,7 +322,7 @@ def check_private_round(answer: Callable[..., Any]) -> str | None:
 # --- 04-6: find the planted bugs
 
 
-@exercise(
+by_hand(
     "04-6",
     solution={"a": False, "b": True, "c": False, "d": False},
     hints=("For each server: by how much can one client move what is released before the noise?",
@@ -350,20 +339,12 @@ def check_private_round(answer: Callable[..., Any]) -> str | None:
         WrongAnswer("a list", ["b"], "dictionary"),
     ),
 )  # fmt: skip
-def check_servers(answer: Any) -> str | None:
-    expected = {"a": False, "b": True, "c": False, "d": False}
-    if not isinstance(answer, dict) or set(answer) != set(expected):
-        return f"It should be a dictionary with a, b, c and d; it is {short(answer)}."
-    for name, value in expected.items():
-        if answer[name] is not value:
-            return f"{name}: not so; got {short(answer[name])}."
-    return None
 
 
 # --- 04-7: what noise costs at two places of the valley
 
 
-@exercise(
+by_hand(
     "04-7",
     solution=2.125,
     hints=("The trace is the sum of the two squares, times the square of the head.",
@@ -373,19 +354,17 @@ def check_servers(answer: Any) -> str | None:
         WrongAnswer("upside down", 2 / 4.25, "got 0.47", "You divided the flat point by the sharp one."),
         WrongAnswer("sums", 1.25, "got 1.25", "Squares add up, not the numbers themselves."),
         WrongAnswer("one square", 4, "got 4", "Both coordinates are hit by the noise: two squares on each side."),
-        WrongAnswer("no number", "twice", "another number"),
+        WrongAnswer("no number", "twice", "one number"),
     ),
 )  # fmt: skip
-def check_rise(answer: Any) -> str | None:
-    difference = unlike(answer, 2.125, 1e-6)
-    return difference and f"It should be another number: got {short(answer)}."
 
 
 # --- 04-8: explain a figure
 
 
-@exercise(
+by_hand(
     "04-8",
+    words=("clip", "noise"),
     solution={"C = 0.1": "clip", "C = 1": "noise"},
     hints=("At C = 0.1, what does a larger q do to the share that is clipped?",
            "At C = 1 most updates pass whole: what happens to the noise beside their mean?"),
@@ -394,19 +373,9 @@ def check_rise(answer: Any) -> str | None:
                     "The noise is sigma C: at the small C there is little of it, but the clip cuts nearly everybody."),
         WrongAnswer("clip", {"C = 0.1": "clip", "C = 1": "clip"}, "C = 1",
                     "At C = 1 few updates are cut. But the noise has grown with C."),
-        WrongAnswer("one word more", {"C = 0.1": "clip", "C = 1": "both"}, "should be 'clip' or 'noise'"),
-        WrongAnswer("other words", {"C = 0.1": "SAM", "C = 1": "noise"}, "should be 'clip' or 'noise'",
+        WrongAnswer("one word more", {"C = 0.1": "clip", "C = 1": "both"}, "should be one of clip, noise"),
+        WrongAnswer("other words", {"C = 0.1": "SAM", "C = 1": "noise"}, "should be one of clip, noise",
                     "SAM moves along the axis. The question is what it meets there: the clip or the noise."),
         WrongAnswer("a word", "clip", "dictionary"),
     ),
 )  # fmt: skip
-def check_regimes(answer: Any) -> str | None:
-    expected = {"C = 0.1": "clip", "C = 1": "noise"}
-    if not isinstance(answer, dict) or set(answer) != set(expected):
-        return f"It should be a dictionary with 'C = 0.1' and 'C = 1'; it is {short(answer)}."
-    for name, value in expected.items():
-        if answer[name] not in ("clip", "noise"):
-            return f"{name}: it should be 'clip' or 'noise'; it is {short(answer[name])}."
-        if answer[name] != value:
-            return f"{name}: the other one; got {short(answer[name])}."
-    return None

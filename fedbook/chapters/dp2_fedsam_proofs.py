@@ -1,87 +1,79 @@
-"""The exercises of the proofs on DP2-FedSAM: a divisor, the noise's length, a Renyi curve, a clipped step."""
+"""DP2-FedSAM's proofs, errata and exercises: a divisor, the noise's length, a Renyi curve, a clipped step."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from fedbook.lab.compare import short
-from fedbook.lab.exercises import WrongAnswer, exercise
+from fedbook.chapters import errata
+from fedbook.lab.exercises import WrongAnswer, by_hand
 
-
-def _problem(answer: Any, right: float) -> str | None:
-    if isinstance(answer, bool) or not isinstance(answer, (int, float)):
-        return f"It should be one number; it is {short(answer)}."
-    return None if math.isclose(answer, right, rel_tol=5e-3) else f"The number is not {short(answer)}."
+KINDS = ("false", "loose", "ambiguous", "experiment", "code")
+ERRATA = errata.read("dp2_fedsam")
 
 
-@exercise(
+by_hand(
     "04-p1",
+    tolerance=5e-3,
     solution=2 * 0.5 / 20,
     hints=("Write the difference of the two means over a common denominator.",
            "(s + x)/m - s/(m - 1) = (x - s/(m - 1))/m, and both vectors in the bracket have length at most C.",),
     wrong_answers=(
-        WrongAnswer("constant divisor", 0.5 / 20, "is not", "That is the move with a constant divisor of 20."),
-        WrongAnswer("not divided", 1.0, "is not", "That is the longest bracket; it is divided by m."),
-        WrongAnswer("the sum", 0.5, "is not", "That is the move of the sum. A mean was asked for."),
-        WrongAnswer("without the client", 1 / 19, "is not", "The cohort has 20 members with the client, not 21."),
-        WrongAnswer("squared", 1 / 400, "is not", "The size of the cohort enters once."),
+        WrongAnswer("constant divisor", 0.5 / 20, "got", "That is the move with a constant divisor of 20."),
+        WrongAnswer("not divided", 1.0, "got", "That is the longest bracket; it is divided by m."),
+        WrongAnswer("the sum", 0.5, "got", "That is the move of the sum. A mean was asked for."),
+        WrongAnswer("without the client", 1 / 19, "got", "The cohort has 20 members with the client, not 21."),
+        WrongAnswer("squared", 1 / 400, "got", "The size of the cohort enters once."),
         WrongAnswer("text", "2C/m", "one number"),
     ),
 )  # fmt: skip
-def check_divisor(answer: Any) -> str | None:
-    return _problem(answer, 2 * 0.5 / 20)
 
 
-@exercise(
+by_hand(
     "04-p2",
+    tolerance=5e-3,
     solution=math.sqrt(10_000) * 3 * 0.5 / 50,
     hints=("One coordinate of the average has the deviation sigma C / (r K).",
            "A vector of D independent coordinates has the mean squared length D times the variance of one.",),
     wrong_answers=(
-        WrongAnswer("one coordinate", 0.03, "is not", "That is the deviation of one coordinate; there are 10,000."),
-        WrongAnswer("dimension for its root", 300.0, "is not", "Squares add: the length grows with the root of D."),
-        WrongAnswer("the sum", 150.0, "is not", "That is the noise on the sum; the server divides by 50."),
-        WrongAnswer("squared", 9.0, "is not", "That is the mean squared length; take the root."),
-        WrongAnswer("no clip norm", 6.0, "is not", "The noise on the sum is sigma times C."),
+        WrongAnswer("one coordinate", 0.03, "got", "That is the deviation of one coordinate; there are 10,000."),
+        WrongAnswer("dimension for its root", 300.0, "got", "Squares add: the length grows with the root of D."),
+        WrongAnswer("the sum", 150.0, "got", "That is the noise on the sum; the server divides by 50."),
+        WrongAnswer("squared", 9.0, "got", "That is the mean squared length; take the root."),
+        WrongAnswer("no clip norm", 6.0, "got", "The noise on the sum is sigma times C."),
         WrongAnswer("text", "3", "one number"),
     ),
 )  # fmt: skip
-def check_length(answer: Any) -> str | None:
-    return _problem(answer, 3.0)
 
 
-@exercise(
+by_hand(
     "04-p3",
+    tolerance=5e-3,
     solution=math.log1p(0.1**2 * math.expm1(1.0)),
     hints=("Write out the three terms of A for a = 2: j = 0, 1, 2.",
            "The exponents are 0, 0 and 1/sigma^2, and the three weights sum to 1: A = 1 + r^2 (e^(1/sigma^2) - 1).",),
     wrong_answers=(
-        WrongAnswer("no sampling", 1.0, "is not", "That is a / (2 sigma^2): the client would be in every cohort."),
-        WrongAnswer("rate once", math.log1p(0.1 * math.expm1(1.0)), "is not", "Two draws must hit: square the rate."),
-        WrongAnswer("no logarithm", 1 + 0.01 * math.expm1(1.0), "is not", "That is A; take the logarithm."),
-        WrongAnswer("short form", 0.07, "is not", "That is (24). Compute Theorem 4.1."),
-        WrongAnswer("first order", 0.01, "is not", "e - 1 is not 1: with sigma = 1 the exponential counts."),
+        WrongAnswer("no sampling", 1.0, "got", "That is a / (2 sigma^2): the client would be in every cohort."),
+        WrongAnswer("rate once", math.log1p(0.1 * math.expm1(1.0)), "got", "Two draws must hit: square the rate."),
+        WrongAnswer("no logarithm", 1 + 0.01 * math.expm1(1.0), "got", "That is A; take the logarithm."),
+        WrongAnswer("short form", 0.07, "got", "That is (24). Compute Theorem 4.1."),
+        WrongAnswer("first order", 0.01, "got", "e - 1 is not 1: with sigma = 1 the exponential counts."),
         WrongAnswer("text", "A", "one number"),
     ),
 )  # fmt: skip
-def check_curve(answer: Any) -> str | None:
-    return _problem(answer, math.log1p(0.1**2 * math.expm1(1.0)))
 
 
-@exercise(
+by_hand(
     "04-p4",
+    tolerance=5e-3,
     solution=2 / 3,
     hints=("The updates are minus the gradients: -8, 2 and 2. Clip each one to length 2.",
            "Add the three clipped updates and divide by 3. Mind the sign.",),
     wrong_answers=(
-        WrongAnswer("not clipped", -4 / 3, "is not", "That is the step without clipping."),
-        WrongAnswer("gradients", -2 / 3, "is not", "That is the mean clipped gradient. An update goes against it."),
-        WrongAnswer("the sum", 2.0, "is not", "Divide by the number of clients."),
-        WrongAnswer("mean factor", -1.0, "is not", "That is the mean factor times the mean update: Lemma 8's mistake."),
-        WrongAnswer("two clients", 0.0, "is not", "With two clients it would vanish. There are three."),
+        WrongAnswer("not clipped", -4 / 3, "got", "That is the step without clipping."),
+        WrongAnswer("gradients", -2 / 3, "got", "That is the mean clipped gradient. An update goes against it."),
+        WrongAnswer("the sum", 2.0, "got", "Divide by the number of clients."),
+        WrongAnswer("mean factor", -1.0, "got", "That is the mean factor times the mean update: Lemma 8's mistake."),
+        WrongAnswer("two clients", 0.0, "got", "With two clients it would vanish. There are three."),
         WrongAnswer("text", "up", "one number"),
     ),
 )  # fmt: skip
-def check_step(answer: Any) -> str | None:
-    return _problem(answer, 2 / 3)

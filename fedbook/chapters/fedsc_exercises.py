@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedbook.lab.compare import short
-from fedbook.lab.exercises import WrongAnswer, exercise
+from fedbook.lab.exercises import WrongAnswer, by_hand, exercise
 from fedbook.privacy.gaussian import exact_epsilon, gaussian_rdp_epsilon
 from fedbook.randomness import normal, stream
 
@@ -22,8 +22,9 @@ def solution_two_clients() -> list[float]:
     return [-2.5 + 4.75 / 2, (-4 + 16 / 2) / 4, 3 / 4 * 4]
 
 
-@exercise(
+by_hand(
     "01-1",
+    names=("first number (global loss)", "second number (FedAvg's objective)", "third number (A's inter-client term)"),
     solution=solution_two_clients(),
     hints=("A client whose views all map to one z has R = z z^T and Tr R+ = |z|^2.",
            "The global matrix is p_A R_A + p_B R_B with p = 1/4 and 3/4: ((1.75, 0.75), (0.75, 0.75)).",
@@ -54,19 +55,9 @@ def solution_two_clients() -> list[float]:
                     "A is contrasted with the others' matrix, not with its own."),
         WrongAnswer("aggregate", [-0.125, 1.0, 5.25], "third number",
                     "The aggregate still holds A's own matrix; line 20 takes it out and divides by 1 - p_A."),
-        WrongAnswer("one number", -0.125, "three numbers"),
+        WrongAnswer("one number", -0.125, "3 numbers"),
     ),
 )  # fmt: skip
-def check_two_clients(answer: Any) -> str | None:
-    answer = answer.tolist() if isinstance(answer, Tensor) else answer
-    numeric = isinstance(answer, (list, tuple)) and len(answer) == 3
-    if not numeric or any(isinstance(v, bool) or not isinstance(v, (int, float)) for v in answer):
-        return f"It should be a list of three numbers; it is {short(answer)}."
-    words = ("first number (global loss)", "second number (FedAvg's objective)", "third number (A's inter-client term)")
-    for place, given, right in zip(words, answer, solution_two_clients(), strict=True):
-        if not abs(given - right) < 1e-3:
-            return f"The {place} is not {short(given)}."
-    return None
 
 
 # --- 01-2, code: a client's batch loss (5) with clipped representations and a frozen matrix
@@ -442,8 +433,9 @@ def check_gap(answer: Any) -> str | None:
 # --- 01-5, by hand: five equal clients, kappa 0.3
 
 
-@exercise(
+by_hand(
     "01-5",
+    names=("multiplier", "largest kappa"),
     solution=[-0.5, 0.4],
     hints=("Five equal clients: alpha = p_k is one fifth.", "A round multiplies the error by 1 - kappa / alpha.",
            "The error does not grow while the multiplier lies between -1 and 1.",),
@@ -456,15 +448,6 @@ def check_gap(answer: Any) -> str | None:
         WrongAnswer("alpha", [-0.5, 0.2], "largest kappa",
                     "At kappa = alpha the multiplier is 0, which is best. It may fall as low as -1."),
         WrongAnswer("one", [-0.5, 1.0], "largest kappa", "At kappa = 1 the multiplier is 1 - 5 = -4."),
-        WrongAnswer("one number", -0.5, "two numbers"),
+        WrongAnswer("one number", -0.5, "2 numbers"),
     ),
 )  # fmt: skip
-def check_multiplier(answer: Any) -> str | None:
-    answer = answer.tolist() if isinstance(answer, Tensor) else answer
-    numeric = isinstance(answer, (list, tuple)) and len(answer) == 2
-    if not numeric or any(isinstance(v, bool) or not isinstance(v, (int, float)) for v in answer):
-        return f"It should be a list of two numbers; it is {short(answer)}."
-    for word, given, right in zip(("multiplier", "largest kappa"), answer, (-0.5, 0.4), strict=True):
-        if not abs(given - right) < 1e-3:
-            return f"The {word} is not {short(given)}."
-    return None

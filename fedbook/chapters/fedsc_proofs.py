@@ -1,29 +1,27 @@
-"""The exercises of FedSC's proofs: a gradient in closed form, a batch's bias, weights under alpha, largest moves."""
+"""FedSC's proofs, errata and exercises: gradient in closed form, a batch's bias, weights under alpha, largest moves."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedbook.lab.compare import first_difference, short
-from fedbook.lab.exercises import WrongAnswer, exercise
+from fedbook.chapters import errata
+from fedbook.lab.compare import first_difference
+from fedbook.lab.exercises import WrongAnswer, by_hand, exercise
 from fedbook.randomness import normal, stream
 
-
-def wrong_number(answer: Any, right: Sequence[float], names: Sequence[str]) -> str | None:
-    """What is not right in a list of numbers, named one by one; None if all are."""
-    answer = answer.tolist() if isinstance(answer, Tensor) else answer
-    numeric = isinstance(answer, (list, tuple)) and len(answer) == len(right)
-    if not numeric or any(isinstance(v, bool) or not isinstance(v, (int, float)) for v in answer):
-        return f"It should be a list of {len(right)} numbers; it is {short(answer)}."
-    for name, given, expected in zip(names, answer, right, strict=True):
-        if not abs(given - expected) < 1e-3:
-            return f"The {name} is not {short(given)}."
-    return None
+KINDS = {
+    "false": "refuted by a computation",
+    "does not follow": "the lines before it give something else; not refuted",
+    "bound loose": "true as an upper bound, but not the value, or with a constant or factor too many",
+    "ambiguous": "can be read in several ways, or a condition is missing",
+    "experiment": "of the experiments and their tables",
+    "released code": "of the public release, not of the paper",
+}
+ERRATA = errata.read("fedsc")
 
 
 # --- 01-p1, code: the gradient of the contrast
@@ -86,8 +84,9 @@ def solution_bias() -> list[float]:
     return [error, 0.5 / 2 * error]
 
 
-@exercise(
+by_hand(
     "01-p2",
+    names=("mean squared error", "bias of the loss"),
     solution=[round(v, 4) for v in solution_bias()],
     hints=("R of a sample is z^2 here: 0, 1 and 4. Take the variance of these three numbers.",
            "With one view a sample the view term is 0. Multiply by (n - B) / (B (n - 1)), n = 3, B = 2.",
@@ -106,15 +105,14 @@ def solution_bias() -> list[float]:
         WrongAnswer("one number", 13 / 18, "list of 2 numbers"),
     ),
 )  # fmt: skip
-def check_bias(answer: Any) -> str | None:
-    return wrong_number(answer, solution_bias(), ("mean squared error", "bias of the loss"))
 
 
 # --- 01-p3, by hand: eight equal clients
 
 
-@exercise(
+by_hand(
     "01-p3",
+    names=("alpha", "weight of the own contrasts", "weight of the pairs"),
     solution=[0.125, 1.6, 0.9143],
     hints=("In L every |R_k|^2 and every pair has the weight 1 / (2 K^2).",
            "In L_alpha they have alpha / (2 K) and (1 - alpha) / (2 K (K - 1)): divide.",
@@ -131,17 +129,14 @@ def check_bias(answer: Any) -> str | None:
         WrongAnswer("one number", 0.125, "list of 3 numbers"),
     ),
 )  # fmt: skip
-def check_eight_clients(answer: Any) -> str | None:
-    K, alpha = 8, 0.2
-    right = [1 / K, alpha * K, (1 - alpha) * K / (K - 1)]
-    return wrong_number(answer, right, ("alpha", "weight of the own contrasts", "weight of the pairs"))
 
 
 # --- 01-p4, by hand: n = 20, mu = 5
 
 
-@exercise(
+by_hand(
     "01-p4",
+    names=("move by a replaced sample", "move with H = 1", "move by a sample left out"),
     solution=[0.3536, 0.25, 0.25],
     hints=("A sample's share of the matrix is positive semi-definite with trace at most mu / n.",
            "sqrt(2) needs two orthogonal shares of full length. How many directions are there if H = 1?",),
@@ -161,7 +156,3 @@ def check_eight_clients(answer: Any) -> str | None:
         WrongAnswer("one number", 0.25, "list of 3 numbers"),
     ),
 )  # fmt: skip
-def check_largest_moves(answer: Any) -> str | None:
-    share = 5 / 20
-    names = ("move by a replaced sample", "move with H = 1", "move by a sample left out")
-    return wrong_number(answer, [math.sqrt(2) * share, share, share], names)

@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from fedbook.lab import gallery, style
-from fedbook.lab.compare import first_difference, short, unlike
+from fedbook.lab.compare import first_difference
 from fedbook.lab.draw import draw_images
-from fedbook.lab.exercises import WrongAnswer, exercise
+from fedbook.lab.exercises import WrongAnswer, by_hand, exercise
 
 __all__ = [
     "ROUND_COLOURS", "cone", "draw_floor", "draw_images", "draw_ledger", "draw_risks", "draw_scene", "draw_system",
@@ -230,7 +230,7 @@ def draw_floor(ax: Axes, measured: Mapping[str, tuple[Sequence[float], Sequence[
 # --- 03-1: how long is a step on the positive numbers
 
 
-@exercise(
+by_hand(
     "03-1",
     solution=math.log(100.0),
     hints=("For 1 x 1 matrices the length of U at X is |U| / X.", "Integrate dX / X from 10 to 1000."),
@@ -242,9 +242,6 @@ def draw_floor(ax: Axes, measured: Mapping[str, tuple[Sequence[float], Sequence[
         WrongAnswer("at the start", 99.0, "got 99", "You divided all of the way by the start. X grows on the way."),
     ),
 )
-def check_positive(answer: Any) -> str | None:
-    difference = unlike(answer, math.log(100.0), 1e-3)
-    return difference and f"It should be another number: got {short(answer)}."
 
 
 # --- 03-2: a point on the way
@@ -311,16 +308,7 @@ WHY_NOISE = {
 }  # fmt: skip
 
 
-def check_choices(answer: Any, right: Mapping[str, Any]) -> str | None:
-    if not isinstance(answer, Mapping) or set(answer) != set(right):
-        return f"It should be a dictionary with the keys {', '.join(right)}; it is {short(answer)}."
-    for name, value in right.items():
-        if answer[name] is not value and answer[name] != value:
-            return f"{name} is not right: got {short(answer[name])}."
-    return None
-
-
-@exercise(
+by_hand(
     "03-3",
     solution=NOISES,
     hints=("Take a vector of length 1 at x. What is the variance of the noise along it?",
@@ -333,8 +321,6 @@ def check_choices(answer: Any, right: Mapping[str, Any]) -> str | None:
         WrongAnswer("one letter", "a", "It should be a dictionary"),
     ),
 )  # fmt: skip
-def check_noises(answer: Any) -> str | None:
-    return check_choices(answer, NOISES)
 
 
 # --- 03-4: the direction of DP-RSVRG
@@ -413,7 +399,7 @@ WHY_LEDGER = {
 }
 
 
-@exercise(
+by_hand(
     "03-6",
     solution=LEDGER,
     hints=("Squares of shifts add, whatever the order.", "What do other agents' calls tell about a record of A?"),
@@ -427,13 +413,6 @@ WHY_LEDGER = {
         WrongAnswer("one number", 0.3, "It should be a dictionary"),
     ),
 )
-def check_ledger(answer: Any) -> str | None:
-    if isinstance(answer, Mapping) and set(answer) == set(LEDGER):
-        for name, value in LEDGER.items():
-            if unlike(answer[name], value, 1e-6):
-                return f"{name} is not right: got {short(answer[name])}."
-        return None
-    return f"It should be a dictionary with the keys A, B, C; it is {short(answer)}."
 
 
 # --- 03-7: by which factor the floor changes
@@ -447,7 +426,7 @@ WHY_FACTOR = {
 }
 
 
-@exercise(
+by_hand(
     "03-7",
     solution=FACTORS,
     hints=("Look at the formula: where does each letter stand?", "The noise size is proportional to 1 / n."),
@@ -459,5 +438,3 @@ WHY_FACTOR = {
         WrongAnswer("one number", 0.5, "It should be a dictionary"),
     ),
 )
-def check_factors(answer: Any) -> str | None:
-    return check_choices(answer, FACTORS)

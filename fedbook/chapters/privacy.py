@@ -11,16 +11,9 @@ import torch
 from torch import Tensor
 
 from fedbook.lab.compare import first_difference, short, unlike
-from fedbook.lab.exercises import WrongAnswer, exercise
+from fedbook.lab.exercises import WrongAnswer, by_hand, exercise
 
-
-def _number(answer: Any, expected: float) -> str | None:
-    """What is wrong with a number that should be ``expected``."""
-    difference = unlike(answer, expected, 1e-6)
-    return difference and f"It should be another number: got {short(answer)}."
-
-
-@exercise(
+by_hand(
     "00-p1",
     solution={"add_remove": 5, "replace_one": 5},
     hints=("Between which two answers can one client move the sum? The numbers are never negative.",),
@@ -32,14 +25,6 @@ def _number(answer: Any, expected: float) -> str | None:
         WrongAnswer("a number", 5, "dictionary"),
     ),
 )  # fmt: skip
-def check_sensitivities(answer: Any) -> str | None:
-    if not isinstance(answer, dict) or set(answer) != {"add_remove", "replace_one"}:
-        return f"It should be a dictionary with add_remove and replace_one; it is {short(answer)}."
-    for name in ("add_remove", "replace_one"):
-        problem = _number(answer[name], 5.0)
-        if problem:
-            return f"{name}: {problem}"
-    return None
 
 
 def solution_laplace_epsilon(sensitivity: float, scale: float) -> float:
@@ -62,7 +47,7 @@ def check_laplace(answer: Any) -> str | None:
     return first_difference(answer, solution_laplace_epsilon, cases)
 
 
-@exercise(
+by_hand(
     "00-p3",
     solution=3.0,
     hints=("Nine releases are one with the shift sqrt(9) mu.",),
@@ -71,8 +56,6 @@ def check_laplace(answer: Any) -> str | None:
         WrongAnswer("none", 1, "got 1", "Each release tells more: the noise has to grow."),
     ),
 )
-def check_noise_factor(answer: Any) -> str | None:
-    return _number(answer, 3.0)
 
 
 def solution_classic_epsilon(orders, divergences, delta):
@@ -103,7 +86,7 @@ def check_classic(answer: Any) -> str | None:
     return first_difference(answer, solution_classic_epsilon, cases)
 
 
-@exercise(
+by_hand(
     "00-p5",
     solution=1.0,
     hints=("What does the list tell about the rounds in which Dua took part?",),
@@ -112,8 +95,6 @@ def check_classic(answer: Any) -> str | None:
         WrongAnswer("never", 0, "got 0", "Then nobody would ever take part."),
     ),
 )
-def check_honest_rate(answer: Any) -> str | None:
-    return _number(answer, 1.0)
 
 
 def solution_clip_model(weight, bias, bound):

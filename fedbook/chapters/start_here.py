@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from fedbook.lab import gallery, style
 from fedbook.lab.compare import first_difference, short, unlike
-from fedbook.lab.exercises import WrongAnswer, exercise
+from fedbook.lab.exercises import WrongAnswer, by_hand, exercise
 from fedbook.randomness import normal, stream
 
 # --- drawings
@@ -80,21 +79,17 @@ def draw_standing(axes: Sequence[Axes], tables: Mapping[str, pd.DataFrame]) -> s
 # --- 00-1: the weighted mean by hand
 
 
-@exercise(
+by_hand(
     "00-1",
     solution=3.0,
     hints=("How many samples stand behind each of the two numbers?",),
     wrong_answers=(
-        WrongAnswer("plain mean", 4.0, "4.0", "That is the plain mean. A speaks for 30 samples, B for 10."),
-        WrongAnswer("weights swapped", 5.0, "5.0", "The weights are the wrong way round: A has more samples."),
-        WrongAnswer("not divided", 120.0, "120.0", "That is the weighted sum. Divide it by all 40 samples."),
-        WrongAnswer("no number", "three", "a number"),
+        WrongAnswer("plain mean", 4.0, "got 4", "That is the plain mean. A speaks for 30 samples, B for 10."),
+        WrongAnswer("weights swapped", 5.0, "got 5", "The weights are the wrong way round: A has more samples."),
+        WrongAnswer("not divided", 120.0, "got 120", "That is the weighted sum. Divide it by all 40 samples."),
+        WrongAnswer("no number", "three", "one number"),
     ),
 )
-def check_average_by_hand(answer: Any) -> str | None:
-    if isinstance(answer, bool) or not isinstance(answer, (int, float)):
-        return f"It should be a number; it is {short(answer)}."
-    return None if abs(answer - 3.0) < 1e-9 else f"{float(answer)!r} is not the weighted average."
 
 
 # --- 00-2: the server's step on updates
@@ -320,7 +315,7 @@ def _first_name_that_differs(answer: Any, cases: Sequence[Mapping[str, Any]]) ->
 # --- 00-7: bytes
 
 
-@exercise(
+by_hand(
     "00-7",
     solution=520,
     hints=("A client receives P numbers of four bytes in a round and sends as many back.",
@@ -330,13 +325,9 @@ def _first_name_that_differs(answer: Any, cases: Sequence[Mapping[str, Any]]) ->
         WrongAnswer("rounded down", 519, "519", "Just below: 519 images are still cheaper than the round."),
         WrongAnswer("floats", 130, "130", "A stored image is 784 bytes, not 784 floats."),
         WrongAnswer("parameters for bytes", 65, "65", "A parameter takes four bytes, and it travels twice."),
-        WrongAnswer("no number", "many", "a whole number"),
+        WrongAnswer("no number", "many", "one number"),
     ),
 )  # fmt: skip
-def check_images_of_a_round(answer: Any) -> str | None:
-    if isinstance(answer, bool) or not isinstance(answer, (int, float)) or not math.isfinite(answer):
-        return f"It should be a whole number; it is {short(answer)}."
-    return None if answer == 520 else f"{short(answer)} images are not where the two cost the same."
 
 
 # --- 00-8: the image from two models

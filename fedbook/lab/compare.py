@@ -65,6 +65,47 @@ def unlike(got: Any, expected: Any, tolerance: float = 1e-9) -> str | None:
     return None if bool(got == expected) else phrase
 
 
+def not_right(
+    answer: Any, right: Any, names: Sequence[str] = (), words: Sequence[str] = (), tolerance: float = 1e-3
+) -> str | None:
+    """What is not right in an answer found by hand: a number, a list of numbers or a mapping; None if all is.
+
+    Whole numbers, texts and truth values must be equal, other numbers within ``tolerance``, relative to the right one.
+    ``names`` are those of the list's numbers; ``words`` are all that a mapping's values may be.
+    """
+    if isinstance(right, Mapping):
+        if not isinstance(answer, Mapping) or set(answer) != set(right):
+            return f"It should be a dictionary with {', '.join(map(str, right))}; it is {short(answer)}."
+        for name, value in right.items():
+            if words and answer[name] not in words:
+                return f"{name} should be one of {', '.join(words)}; it is {short(answer[name])}."
+            if not _agrees(answer[name], value, tolerance):
+                return f"{name} is not right: got {short(answer[name])}."
+        return None
+    answer = _entries(answer)
+    if isinstance(right, Sequence):
+        numeric = isinstance(answer, (list, tuple)) and len(answer) == len(right) and all(map(_is_number, answer))
+        if not numeric:
+            return f"It should be a list of {len(right)} numbers; it is {short(answer)}."
+        wrong = (f"The {n} is not {short(a)}." for n, a, b in zip(names, answer, right, strict=True)
+                 if not _agrees(a, b, tolerance))  # fmt: skip
+        return next(wrong, None)
+    if not _is_number(answer):
+        return f"It should be one number; it is {short(answer)}."
+    return None if _agrees(answer, right, tolerance) else f"It should be another number: got {short(answer)}."
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _agrees(got: Any, right: Any, tolerance: float) -> bool:
+    if isinstance(right, (bool, str)):
+        return type(got) is type(right) and got == right
+    within = 0.0 if isinstance(right, int) else tolerance
+    return _is_number(got) and math.isclose(got, right, rel_tol=within, abs_tol=1e-9)
+
+
 def short(value: Any) -> str:
     """A short text for anything, also for what refuses to be shown."""
     try:

@@ -22,7 +22,7 @@ from typing import Any
 
 from fedbook.arguments import wrong
 from fedbook.lab import show
-from fedbook.lab.compare import NotAttempted, short
+from fedbook.lab.compare import NotAttempted, not_right, short
 from fedbook.lab.style import GREEN_TEXT, NEUTRAL_TEXT, ORANGE_TEXT
 
 NOT_ATTEMPTED, RIGHT, WRONG = "not attempted", "right", "wrong"
@@ -82,12 +82,30 @@ def exercise(
 
     def register(checker: Callable[[Any], str | None]) -> Callable[[Any], str | None]:
         known = EXERCISES.get(id)
-        if known is not None and known.checker.__qualname__ != checker.__qualname__:  # a reload is no second one
+        source = (checker.__qualname__, tuple(hints))
+        if known is not None and (known.checker.__qualname__, known.hints) != source:  # a reload is no second one
             raise wrong(ValueError, "id", id, "an id that no other exercise has")
         EXERCISES[id] = Exercise(id, checker, solution, tuple(hints), tuple(wrong_answers))
         return checker
 
     return register
+
+
+def by_hand(
+    id: str,
+    *,
+    solution: Any,
+    hints: Sequence[str],
+    wrong_answers: Sequence[WrongAnswer],
+    names: Sequence[str] = (),
+    words: Sequence[str] = (),
+    tolerance: float = 1e-3,
+) -> None:
+    """Register an exercise whose answer is no code: a number, a list of numbers or a mapping, judged by `not_right`."""
+
+    @exercise(id, solution=solution, hints=hints, wrong_answers=wrong_answers)
+    def check_by_hand(answer: Any) -> str | None:
+        return not_right(answer, solution, names, words, tolerance)
 
 
 def check(id: str, answer: Any = ...) -> Verdict:

@@ -17,6 +17,7 @@ from fedbook.lab.compare import first_difference, unlike
 from fedbook.lab.exercises import (
     EXERCISES,
     WrongAnswer,
+    by_hand,
     check,
     details,
     exercise,
@@ -278,6 +279,8 @@ def test_folded_text_survives_the_renderer():
 def test_registering():
     with pytest.raises(ValueError, match="no other exercise"):
         exercise("test-1", solution=1)(lambda answer: None)
+    with pytest.raises(ValueError, match="no other exercise"):
+        by_hand("02-p1", solution=1, hints=("Count.",), wrong_answers=())
     with pytest.raises(TypeError, match="id"):
         exercise(3, solution=1)
     with pytest.raises(TypeError, match="hints"):

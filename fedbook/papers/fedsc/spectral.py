@@ -71,18 +71,6 @@ def correlation(z: Tensor, weight: Tensor | None = None) -> Tensor:
     return rows.mT @ rows / count
 
 
-def positive_correlation(z: Tensor, weight: Tensor | None = None) -> Tensor:
-    """R+, the mean of z z'^T over the pairs of views z, z' of one sample, and of its transpose; symmetric.
-
-    Shapes: ``z`` [B, 2 pairs, H], ``weight`` [B] of 0 and 1; result [H, H].
-    Source: FedSC, section 5.2.
-    """
-    rows, count = _rows(z, weight)
-    first, second = rows.reshape(z.shape).chunk(2, 1)
-    half = first.flatten(0, 1).mT @ second.flatten(0, 1) / count  # count views are count / 2 pairs
-    return half + half.mT
-
-
 def spectral_loss(
     z: Tensor, alpha: float | Tensor = 1.0, others: Tensor | None = None, weight: Tensor | None = None
 ) -> Parts:

@@ -65,20 +65,6 @@ def gram(a: Tensor, kernel: str = "linear", bandwidth: float = 0.5) -> Tensor:
     return torch.where(s == 0, (distance == 0).to(a.dtype), kernels)
 
 
-def hsic(k: Tensor, m: Tensor, unbiased: bool = False) -> Tensor:
-    """The Hilbert-Schmidt independence criterion of two kernels: tr(K H M H) / (L-1)^2, or Song et al.'s HSIC_1.
-
-    HSIC_1(K, M) may be negative, HSIC_1(K, K) may not: it is the squared norm of a kernel centred without its diagonal.
-    Shapes: k, m [..., L, L] -> [...]; L >= 2, or 4 if unbiased.
-    Raises: TypeError, ValueError.
-    """
-    k, m = (centred_gram(x) for x in _pair(k, m, unbiased))
-    rows = k.shape[-1]
-    if not unbiased:
-        return _dot(k, m) / (rows - 1) ** 2
-    return _unbiased(_dot(k, m), *_sums(_diagonal(k), _diagonal(m)), rows) / (rows * (rows - 3))
-
-
 def gram_cka(k: Tensor, m: Tensor, centre: bool = True, unbiased: bool = False) -> Tensor:
     """CKA of two kernels, in [0, 1] up to rounding; unbiased ("debiased"), with HSIC_1 for HSIC_b, in [-1, 1].
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from fedbook import arguments
 from fedbook.privacy.accountant import Draws, inverse_square, total_epsilon
-from fedbook.privacy.gaussian import calibrate, gaussian_delta
+from fedbook.privacy.gaussian import calibrate
 
 UP = 1 + 1e-12  # against the rounding of another order of operations
 
@@ -48,48 +48,13 @@ class Noise(NamedTuple):
 def paper_sigma_rsgd(
     epsilon: float, delta: float, records: int, clip_norm: float, steps: int, constant: float = 1.0
 ) -> float:
-    """DP-RSGD's published noise for one call: sigma^2 = o K log(1/delta) tau^2 / (N_i^2 epsilon^2).
+    """The published noise for one call of DP-RSGD: sigma^2 = o K log(1/delta) tau^2 / (N_i^2 epsilon^2).
 
-    With ``constant`` o = 1 it does not keep (``epsilon``, ``delta``): see :func:`needed_constant`.
-    Source: PriRFed, section 5.1.
+    Of DP-RSVRG: the same with K m ``steps`` and max(tau0, tau1). With ``constant`` o = 1 it does not keep (``epsilon``,
+    ``delta``); full batches of DP-RSGD need o = (2 epsilon calibrate(epsilon, delta))^2 / log(1/delta).
+    Source: PriRFed, sections 5.1 and 5.2 (constant 1 in section 6).
     """
     return math.sqrt(constant * steps * -math.log(delta)) * clip_norm / (records * epsilon)
-
-
-def paper_sigma_rsvrg(
-    epsilon: float, delta: float, records: int, clip_norm: float, epochs: int, inner_steps: int, constant: float = 1.0
-) -> float:
-    """DP-RSVRG's published noise for one call: DP-RSGD's with m K steps. ``clip_norm``: max(tau0, tau1).
-
-    Source: PriRFed, section 5.2 (constant 1 in section 6).
-    """
-    return paper_sigma_rsgd(epsilon, delta, records, clip_norm, epochs * inner_steps, constant)
-
-
-def needed_constant(epsilon: float, delta: float) -> float:
-    """The o with which the published noise of full-batch DP-RSGD just keeps (``epsilon``, ``delta``).
-
-    A call's shift is mu = 2 epsilon / sqrt(o log(1/delta)), whatever K, N_i and tau; it must be at most the mu*
-    whose exact curve passes through the budget.
-    """
-    multiplier = calibrate(epsilon, delta)  # 1 / mu*
-    return (2 * epsilon * multiplier) ** 2 / -math.log(delta)
-
-
-def one_step_delta(sigma: float, records: int, clip_norm: float, epsilon: float, batch: int = 1) -> float:
-    """A delta that no analysis of one step on ``batch`` drawn records can beat: one pair of data, exactly.
-
-    All records pull by -tau; the changed one by tau instead, which moves a batch that holds it by 2 tau / b. (In
-    DP-RSVRG, batch 1: its gradient turns from -tau to tau between the two points, or does not, and g_{k+1} stays
-    the same.) So (1-q) N(0, sigma^2) + q N(2 tau / b, sigma^2) faces N(0, sigma^2), with q = b / N_i, and
-
-        delta = q delta_Gauss(log(1 + (e^epsilon - 1) / q), 2 tau / (b sigma)).
-
-    Source: PriRFed, Algorithms 2 and 3; Balle, Barthe, Gaboardi 2018, theorem 2.
-    """
-    rate = batch / records
-    mu = 2 * clip_norm / (batch * sigma) if sigma > 0 else math.inf
-    return rate * gaussian_delta(math.log1p(math.expm1(epsilon) / rate), mu)
 
 
 # --- what one call releases
@@ -129,19 +94,6 @@ def call_epsilon(parts: Sequence[Part], delta: float) -> float:
     Source: Balle, Wang 2018; Wang, Balle, Kasiviswanathan 2019, theorem 27.
     """
     return total_epsilon(*_drawn_and_plain(parts), delta).epsilon
-
-
-def call_delta(parts: Sequence[Part], epsilon: float) -> float:
-    """The delta of one call at ``epsilon``, from the figures of :func:`call_epsilon`; 1 where nothing smaller holds."""
-    draws, mu = _drawn_and_plain(parts)
-    if not draws:
-        return gaussian_delta(epsilon, mu)
-    low, high = math.log(1e-300), 0.0
-    while high - low > 1e-9:
-        middle = 0.5 * (low + high)
-        holds = total_epsilon(draws, mu, math.exp(middle)).epsilon <= epsilon
-        low, high = (low, middle) if holds else (middle, high)
-    return math.exp(high)
 
 
 # --- the noise for a budget

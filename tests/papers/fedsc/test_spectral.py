@@ -13,7 +13,6 @@ from fedbook.papers.fedsc.spectral import (
     bank_objective,
     correlation,
     norm_clip,
-    positive_correlation,
     spectral_loss,
 )
 from fedbook.randomness import normal, stream
@@ -105,20 +104,18 @@ def test_batch_matrices_against_explicit_sums():
             plain += torch.outer(z[b, v], z[b, v]) / 24
             positive += torch.outer(z[b, v], z[b, (v + 2) % 4]) / 24
     close(correlation(z), plain)
-    close(positive_correlation(z), positive)
-    assert torch.equal(positive_correlation(z), positive_correlation(z).T)
     close(correlation(z), correlation(z).T)
     assert float(torch.linalg.eigvalsh(correlation(draw(2, 1, 5))).min()) > -1e-15  # rank 2 of 5
     close(torch.trace(correlation(z)), z.square().sum(2).mean())
-    close(torch.trace(positive_correlation(z)), (z[:, :2] * z[:, 2:]).sum(2).mean())  # equation (33)
-    close(-torch.trace(positive_correlation(z)), spectral_loss(z).contraction)
+    close(torch.trace(positive), (z[:, :2] * z[:, 2:]).sum(2).mean())  # equation (33)
+    close(-torch.trace(positive), spectral_loss(z).contraction)
 
 
 @pytest.mark.parametrize("width", [3, 30])
 def test_parts_against_the_matrices_in_both_gram_forms(width):
     z, others = draw(5, 4, width), draw(width, width, name="others")
     parts, matrix = spectral_loss(z, 0.3, others), correlation(z)
-    close(parts.contraction, -torch.trace(positive_correlation(z)))
+    close(parts.contraction, -(z[:, :2] * z[:, 2:]).sum(2).mean())
     close(parts.intra, 0.15 * matrix.square().sum())
     close(parts.inter, 0.7 * torch.trace(matrix @ others))
     rows = z.reshape(20, width)
@@ -151,7 +148,6 @@ def test_rows_that_fill_up_a_batch_do_not_count(width, garbage):
     kept = z[real > 0]
     for weight in (real.to(torch.float64), real.to(torch.float32), real > 0):
         close(correlation(full, weight), correlation(kept))
-        close(positive_correlation(full, weight), positive_correlation(kept))
         close(torch.stack(spectral_loss(full, 0.3, others, weight)), torch.stack(spectral_loss(kept, 0.3, others)))
     slope = grad(lambda z: spectral_loss(z, 0.3, others, real.double()).total)(full)
     close(slope[real > 0], grad(lambda z: spectral_loss(z, 0.3, others).total)(kept))
@@ -173,10 +169,9 @@ def test_vmap_over_clients_is_the_loop(width):
         one = z[k], float(alpha[k]), others[k], weight[k]
         close(torch.stack([part[k] for part in together]), torch.stack(loss(*one)), rtol=1e-7)  # alpha is float32
         close(slopes[k], grad(lambda *given: loss(*given).total)(*one), rtol=1e-7)
-    matrices = vmap(correlation)(z, weight), vmap(positive_correlation)(z, weight)
+    matrices = vmap(correlation)(z, weight)
     for k in range(4):
-        close(matrices[0][k], correlation(z[k], weight[k]))
-        close(matrices[1][k], positive_correlation(z[k], weight[k]))
+        close(matrices[k], correlation(z[k], weight[k]))
 
 
 # --------------------------------------------------------------------------------------------------------- NormClip
