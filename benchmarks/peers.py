@@ -29,6 +29,7 @@ import sysconfig
 import time
 import venv
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -40,6 +41,7 @@ from torch.nn import functional as F
 
 from benchmarks.local_training import BATCH, LR, Setting, modules, stacked_by_hand, vmap_by_hand
 from benchmarks.population import conditions
+from fedbook.experiment import commit
 from fedbook.federation import Federation, Rounds, local
 from fedbook.federation.local import epochs, local_steps, sgd
 from fedbook.federation.population import Rows
@@ -182,9 +184,12 @@ class Flower:
         return self._answer()
 
     def _answer(self) -> Tree:
-        if not self.pipe.poll(300):
-            raise TimeoutError("Flower did not answer in 300 s")
-        return self.pipe.recv()
+        for _ in range(300):
+            if self.pipe.poll(1):
+                return self.pipe.recv()
+            if not self.process.is_alive():
+                break
+        raise RuntimeError("Flower's simulation ended or did not answer in 300 s; see what it printed")
 
     def seconds(self) -> float:
         """Processor time of all its processes so far."""
@@ -233,10 +238,8 @@ def _flower(pipe: Any, clients: int) -> None:
     @app.main()
     def main(grid: Any, context: Any) -> None:
         strategy = Strategy(1.0, 0.0, min_train_nodes=clients, min_available_nodes=clients)
-        try:
+        with suppress(Over):
             strategy.start(grid, ArrayRecord(start()), num_rounds=10**6, evaluate_fn=wait)
-        except Over:
-            pass
 
     resources = {"init_args": {"num_cpus": 1, "log_to_driver": False}, "client_resources": {"num_cpus": 1}}
     run_simulation(app, _client_app(clients), clients, backend_config=resources)
@@ -335,13 +338,6 @@ def environment(folder: Path) -> Path:
         for package in WANTED:  # one by one: if one cannot be had, the other is measured
             subprocess.run([python, "-m", "pip", "install", "--quiet", package])
     return python
-
-
-def commit() -> str | None:
-    """The commit of this checkout, if it is one."""
-    words = ["git", "rev-parse", "--short", "HEAD"]
-    done = subprocess.run(words, cwd=Path(__file__).parent, capture_output=True, text=True)
-    return done.stdout.strip() or None
 
 
 def lines(table: dict[str, Any]) -> Iterator[str]:
