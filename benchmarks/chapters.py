@@ -108,9 +108,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"{way} {one['median']:.1f} ({one['low']:.1f} to {one['high']:.1f})" for way, one in row["ms"].items()
         )
         print(f"{name}: {ms}", flush=True)
-    table["machine"]["load_average_after"] = conditions()["load_average"]
-    if options.write is not None:
-        options.write.write_text(json.dumps(table, indent=1) + "\n")
+        table["machine"]["load_average_after"] = conditions()["load_average"]
+        if options.write is not None:
+            options.write.write_text(json.dumps(table, indent=1) + "\n")
     return 0
 
 
