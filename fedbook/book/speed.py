@@ -196,8 +196,10 @@ def _bars(groups: Mapping[str, Mapping[str, float]], label: str, line: float | N
         figure = Figure(figsize=style.figsize(1, len(groups)), layout="constrained")
         axes = figure.subplots(1, len(groups), squeeze=False, sharey=True)[0]
         for i, (ax, (name, values)) in enumerate(zip(axes, groups.items(), strict=True)):
-            bars = ax.barh(list(values), list(values.values()), color=style.series(0)["color"])
-            ax.bar_label(bars, fmt="%.2f" if line else "%.0f", padding=2)
+            zero = line or 0.0  # bars to the left of the line are slower
+            lengths = [value - zero for value in values.values()]
+            bars = ax.barh(list(values), lengths, left=zero, color=style.series(0)["color"])
+            ax.bar_label(bars, [f"{value:.2f}" if line else f"{value:.0f}" for value in values.values()], padding=2)
             ax.set(title=name, xlabel=label if not line else "")
             ax.margins(x=0.2)
             if line:
