@@ -23,12 +23,13 @@ WAYS = {
 }
 INTRODUCTION = """<h1>How fast it is</h1>
 <p>Every number on this page comes from a stored table, drawn when the book was built. Times are processor time of one
-thread, medians, with quartiles where they stand in brackets; what is compared took turns in one process. Processor time
+thread, medians, with quartiles where they stand in brackets; what is compared took turns. Processor time
 does not grow while a process waits for its turn, but caches are shared: on a busy machine read ratios, not
 milliseconds.</p>"""
 PEERS = """<p>All start from the same parameters and take the same batches in the same order (5 SGD steps of 10 images
-of MNIST a client, network 784-64-10), and end at the same parameters: at most {apart:.0e} apart. Flower runs its own
-strategy on Ray with one worker, and its time is the sum over all its processes; it also moves every client's message
+of MNIST a client, network 784-64-10). After the first round their parameters are at most {apart:.0e} apart, after the
+last their training losses agree to a thousandth. Flower runs its own strategy on Ray with one worker, and its time is
+the sum over all its processes, to 10 milliseconds; it also moves every client's message
 between processes, as it would between machines, which the others do not. The simulators keep general code for any model
 and any client; the package and the ways by hand use that all clients here have one network.</p>"""
 BY_HAND = """<p>Milliseconds of local training by the committed choice, by the plain loop over modules, and by the
@@ -204,6 +205,7 @@ def _bars(groups: Mapping[str, Mapping[str, float]], label: str, line: float | N
             ax.margins(x=0.2)
             if line:
                 ax.set_xscale("log")
+                ax.set_xlim(min(values.values()) / 3, max(values.values()) * 3)
                 ax.axvline(line, color="0.4", linestyle=":")
             if i == 0:
                 ax.invert_yaxis()
