@@ -1,4 +1,4 @@
-"""Times Exp, Log, distance and transport beside geoopt and pymanopt: ``python -m benchmarks.geometry``.
+"""Times Exp, Log, distance and transport beside geoopt and pymanopt: ``python -m benchmarks.geometry [--write FILE]``.
 
 All in one process, one thread, float64, without derivatives. The libraries alternate within a repetition, so that a
 busy machine disturbs them alike; the median counts, in microseconds of processor time a call. A rival's figure counts
@@ -10,20 +10,25 @@ spheres is ``Oblique``, whose points are columns, and gets the same rows as a tr
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from benchmarks.population import conditions
+from fedbook.experiment import commit
 from fedbook.geometry import SPD, Hyperboloid, Manifold, Sphere
 from fedbook.randomness import stream
 
 Functions = dict[str, Callable[[], object]]
 OPERATIONS = ("exp", "log", "dist", "transport")
-SIZES = ((Sphere(), 3), (Sphere(), 25), (Sphere(), 784), (SPD(), 2), (SPD(), 9), (SPD(), 28))
+SIZES = ((Sphere(), 3), (Sphere(), 25), (Sphere(), 784), (SPD(), 2), (SPD(), 3), (SPD(), 9), (SPD(), 28))
 SIZES += ((Hyperboloid(), 3), (Hyperboloid(), 25), (Hyperboloid(), 784))
 BATCHES = (1, 10, 100, 1000, 10_000, 100_000)
 
@@ -141,7 +146,12 @@ def line(row: dict) -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.geometry", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="batches of 1 to 1,000, fewer repetitions: half a minute")
+    parser.add_argument("--batches", help="how many points, comma-separated, instead")
+    parser.add_argument("--write", type=Path, help="a JSON file")
     options = parser.parse_args(arguments)
+    batches = BATCHES[:4] if options.quick else BATCHES
+    if options.batches:
+        batches = tuple(map(int, options.batches.split(",")))
     try:
         import geoopt  # noqa: F401
         import pymanopt  # noqa: F401
@@ -157,11 +167,16 @@ def main(arguments: list[str] | None = None) -> int:
         + "".join(f"{n:>14}" for n in ("fedbook", "geoopt", "pymanopt"))
         + f"{'ratio':>8}"
     )
-    measured = []
+    machine, measured = conditions(), []
     with torch.no_grad():
-        for row in rows(SIZES, BATCHES[:4] if options.quick else BATCHES, 5 if options.quick else 11):
+        for row in rows(SIZES, batches, 5 if options.quick else 11):
             print(line(row), flush=True)
             measured.append(row)
+    if options.write is not None:
+        machine["load_average_after"] = conditions()["load_average"]
+        table = {"what": __doc__.splitlines()[0].split(":")[0] + ".", "commit": commit(), "machine": machine}
+        table |= {"versions": {name: version(name) for name in ("geoopt", "pymanopt")}, "rows": measured}
+        options.write.write_text(json.dumps(table, indent=1) + "\n")
     judged = [(ratio(row), row) for row in measured if ratio(row) is not None and row["batch"] >= 100]
     worst, row = max(judged, key=lambda pair: pair[0])
     slower = sum(value > 1.1 for value, _ in judged)

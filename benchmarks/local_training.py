@@ -35,6 +35,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
+from benchmarks.population import conditions
+from fedbook.experiment import commit
 from fedbook.federation import Federation, Rounds, local
 from fedbook.federation.local import Batches, Step, epochs, local_steps, sgd
 from fedbook.federation.population import Rows
@@ -394,9 +396,16 @@ def main() -> None:
         parser.error(f"--kinds: got {options.kinds}; allowed are {', '.join((*KINDS, *ALL))}")
     torch.set_num_threads(1)
     if options.cost or options.by_hand:
-        counts = [int(count) for count in options.clients.split(",")]
+        counts, machine = [int(count) for count in options.clients.split(",")], conditions()
         rows = cost(options.device) if options.cost else beside(kinds, counts, options.repeats, options.device)
-        result = {"torch": torch.__version__.split("+")[0], "device": options.device, "rows": rows}
+        result = {
+            "torch": torch.__version__.split("+")[0],
+            "device": options.device,
+            "commit": commit(),
+            "machine": machine,
+        }
+        machine["load_average_after"] = conditions()["load_average"]
+        result["rows"] = rows
         Path(options.cost or options.by_hand).write_text(json.dumps(result, indent=1) + "\n")
         return
     print(f"{'kind':23} {'clients':>7}   milliseconds")

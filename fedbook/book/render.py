@@ -12,6 +12,7 @@ from fedbook.book.chapter_page import Page, RenderError, arxiv_links, chapter_pa
 from fedbook.book.contents import CHAPTERS, Chapter, notebooks_folder
 from fedbook.book.page import page, write_assets
 from fedbook.book.run import ChapterReport, read_reports
+from fedbook.book.speed import NAME, TITLE, write_speed
 
 COMMITTED = '<p class="note">The outputs on this page are those committed with the book, at full sizes.</p>'
 OWN_RUN = '<p class="note">The outputs on this page are those of a run on this machine, profile {}.</p>'
@@ -68,7 +69,8 @@ def render_book(
     reference = list(reference)
     index = json.dumps(entries + reference, ensure_ascii=False, separators=(",", ":"))
     (out / "assets" / "search.js").write_text(f"window.bookIndex = {index};\n", encoding="utf-8")
-    contents = contents_page(reports, set(pages), bool(reference))
+    speed = write_speed(out)
+    contents = contents_page(reports, set(pages), bool(reference), speed)
     (out / "index.html").write_text(contents, encoding="utf-8")
     if problems:
         raise RenderError("\n".join(problems))
@@ -93,9 +95,10 @@ def dead_links(name: str, pages: Mapping[str, Page]) -> list[str]:
     return dead
 
 
-def contents_page(reports: Mapping[str, ChapterReport], written: set[str], reference: bool) -> str:
+def contents_page(reports: Mapping[str, ChapterReport], written: set[str], reference: bool, speed: bool = False) -> str:
     """The table of contents: title and claim of each notebook, and what ran here, how long, whether it agreed."""
     link = 'The package is documented in the <a href="api/fedbook.html">API reference</a>.' if reference else ""
+    link += f' <a href="{NAME}">{TITLE}</a>, measured beside other libraries.' if speed else ""
     head = "".join(f'<th scope="col">{text}</th>' for text in ("Notebook", *COLUMNS))
     rows = "".join(
         _row(chapter, reports.get(chapter.name), chapter.page in written, chapter.plan().page in written)

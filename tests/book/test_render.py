@@ -97,7 +97,7 @@ def book(mini, tmp_path_factory):
     entry = ("fedbook.wire", "Wire", "api/fedbook/wire.html#Wire", "What crosses.")
     index = render_book(executed, out, root=root, reference=[entry])
     soups = {path.name: BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser") for path in out.glob("*.html")}
-    assert sorted(soups) == ["00_start_here.html", "01_fedsc.html", index.name]
+    assert sorted(soups) == ["00_start_here.html", "01_fedsc.html", index.name, "speed.html"]
     return SimpleNamespace(out=out, root=root, executed=executed, pages=soups, chapter=soups["00_start_here.html"])
 
 
