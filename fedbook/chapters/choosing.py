@@ -24,8 +24,8 @@ def draw_families(ax: Axes) -> str:
     """A server and two clients; beside the arrows, what crosses in each family of methods."""
     boxes = [
         gallery.Box(50, 86, 36, 22, "server", gallery.SERVER),
-        gallery.Box(14, 16, 26, 28, "client 1\nkeeps its images"),
-        gallery.Box(86, 16, 26, 28, "client K\nkeeps its images"),
+        gallery.Box(12, 18, 24, 30, "client 1\nkeeps its images"),
+        gallery.Box(88, 18, 24, 30, "client K\nkeeps its images"),
     ]
     arrows = [gallery.Arrow(k, 0, "", gallery.UP) for k in (1, 2)]
     sentence = gallery.draw_system(ax, boxes, arrows)
@@ -35,7 +35,7 @@ def draw_families(ax: Axes) -> str:
         "C-VFL: embeddings of shared samples", "alone, frozen body: nothing",
     )  # fmt: skip
     for i, text in enumerate(rows):
-        ax.text(50, 64 - 8.5 * i, text, ha="center", va="center", color=style.INK,
+        ax.text(50, 55 - 8 * i, text, ha="center", va="center", color=style.INK,
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
     return sentence
 
@@ -45,35 +45,29 @@ def draw_holdings(ax: Axes, counts: Any, classes: Sequence[str]) -> str:
     counts = np.asarray(counts)
     picture = ax.imshow(counts.T, aspect="auto", cmap="cividis")
     ax.set_yticks(range(len(classes)), classes)
+    ax.set_xticks(range(0, len(counts), max(1, len(counts) // 10)))
     ax.set(xlabel="client")
     ax.grid(visible=False)
     ax.figure.colorbar(picture, ax=ax, label="images")
     return f"{counts.shape[0]} clients hold from {counts.sum(1).min():,} to {counts.sum(1).max():,} images."
 
 
-def draw_map(
-    ax: Axes, points: pd.DataFrame, x: str, y: str, kept: Collection[str] = (), nothing: float | None = None
-) -> str:
-    """Methods by two columns; those in ``kept`` in colour and joined by steps, the others grey.
-
-    ``points``: a row a method. ``nothing``: where a zero stands on a logarithmic axis.
-    """
-    places = points[x].where(points[x] > 0, nothing) if nothing else points[x]
-    chosen = [name for name in points.index if name in kept]
-    line = sorted((places[name], points.loc[name, y]) for name in chosen)
-    if line:
-        ax.step(*zip(*line, strict=True), where="post", color=style.PALETTE[1], linewidth=1.2, marker="")
-    heights: list[tuple[float, float]] = []
-    for name in points.sort_values(y, ascending=False).index:
+def draw_map(ax: Axes, points: pd.DataFrame, x: str, y: str, kept: Collection[str] = ()) -> str:
+    """Methods by two columns, each with its name; those in ``kept`` in colour. ``points``: a row a method."""
+    wide, high = (max(float(points[axis].max() - points[axis].min()), 1e-9) for axis in (x, y))
+    labels: list[tuple[float, float]] = []  # where names stand: one below the other where points lie close
+    for name, row in points.sort_values(y, ascending=False).iterrows():
+        place, height = float(row[x]), float(row[y])
+        for there, taken in labels:
+            if abs(there - place) < 0.3 * wide and height > taken - 0.055 * high:
+                height = taken - 0.055 * high
+        labels.append((place, height))
         colour = style.PALETTE[1] if name in kept else style.REFERENCE
-        here, height = float(places[name]), float(points.loc[name, y])
-        ax.plot([here], [height], "o", color=colour, linestyle="")
-        heights.append((here, height))
-        ax.annotate(name, (here, height), xytext=(6, 0), textcoords="offset points", color=colour, va="center",
-                    fontsize=9, fontweight="bold" if name in kept else "normal")  # fmt: skip
-    if nothing:
-        ax.set_xscale("log")
-    return f"{len(points)} methods; on the front: {', '.join(chosen) or 'none'}."
+        ax.plot([place], [row[y]], "o", color=colour, linestyle="")
+        ax.text(place + 0.015 * wide, height, name, color=colour, va="center", fontsize=9,
+                fontweight="bold" if name in kept else "normal")  # fmt: skip
+    ax.set_xlim(points[x].min() - 0.05 * wide, points[x].max() + 0.4 * wide)
+    return f"{len(points)} methods; in colour: {', '.join(n for n in points.index if n in kept) or 'none'}."
 
 
 def draw_privacy(ax: Axes, means: Mapping[str, Sequence[float]], levels: Sequence[str], alone: float) -> str:
@@ -85,7 +79,7 @@ def draw_privacy(ax: Axes, means: Mapping[str, Sequence[float]], levels: Sequenc
         look = style.series(i)
         ax.plot(range(len(levels)), values, linewidth=1.8, label=name, **look)
     ax.axhline(alone, color=style.CONTROL, linestyle="--", linewidth=1.2)
-    ax.text(-0.1, alone, "alone", color=style.REFERENCE, va="bottom")
+    ax.text(len(levels) - 0.85, alone, "alone", color=style.REFERENCE, va="bottom", ha="right")
     ax.set_xticks(range(len(levels)), levels)
     ax.set(xlabel="privacy of a client", ylabel="accuracy", xlim=(-0.2, len(levels) - 0.8))
     return ", ".join(f"{name} {values[0]:.2f}" for name, values in means.items())
