@@ -16,6 +16,7 @@ import torch
 
 from fedbook import arguments, interrupts, outputs
 from fedbook.data import BrokenFile
+from fedbook.federation.composed import Compression
 from fedbook.federation.history import finite
 from fedbook.federation.loop import Rounds, run
 from fedbook.federation.tree import leaves
@@ -52,8 +53,11 @@ class Plan:
 
     def rounds(self, **options: Any) -> Rounds:
         """The run, ready to start. Raises: BadSettings, fedbook.data.DataNotFound."""
+        settings = self.settings()
+        if Compression in self.paper.settings:
+            options["compose"] = own_settings(Compression, settings).around
         try:
-            return self.paper.build(self.method, self.problem, self.settings(), self.seeds, self.device, **options)
+            return self.paper.build(self.method, self.problem, settings, self.seeds, self.device, **options)
         except BrokenFile:
             raise  # a bad file, not a bad setting
         except (ValueError, TypeError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedbook.compression.codec import (
     COMPRESSORS,
+    AnyWidth,
     Codec,
     Compressor,
     UpperTriangle,
@@ -12,10 +13,11 @@ from fedbook.compression.codec import (
 )
 from fedbook.compression.hexagonal import G2, Hexagonal, cell_area
 from fedbook.compression.scalar import UniformScalar
+from fedbook.compression.secure_sum import Summable
 from fedbook.compression.sparse import RandomK, TopK, keep_columns
 from fedbook.compression.wire import HEADER_BYTES
 
 __all__ = [
-    "COMPRESSORS", "G2", "HEADER_BYTES", "Codec", "Compressor", "Hexagonal", "RandomK", "TopK", "UniformScalar",
-    "UpperTriangle", "cell_area", "compressor", "keep_columns", "triangle_wire",
+    "COMPRESSORS", "AnyWidth", "G2", "HEADER_BYTES", "Codec", "Compressor", "Hexagonal", "RandomK", "Summable", "TopK",
+    "UniformScalar", "UpperTriangle", "cell_area", "compressor", "keep_columns", "triangle_wire",
 ]  # fmt: skip

@@ -87,10 +87,45 @@ def compressor(
 
 
 @dataclass(frozen=True)
-class Codec:
-    """A compressor as the codec of an upload that is one tensor: rows [R, B, P], or [R, P] seen as [R, 1, P].
+class AnyWidth:
+    """``compressor(name, bits, width, ...)`` for messages of whatever width: it is made when the message is there.
 
-    Raises: TypeError, ValueError (a message of several tensors, or rows of another form).
+    ``low``, ``high``: None for both is the range of each message. Raises: TypeError, ValueError.
+    """
+
+    name: str
+    bits: int
+    low: float | None = None
+    high: float | None = None
+
+    def __post_init__(self):
+        allowed = {word: kind for word, kind in COMPRESSORS.items() if kind.make is not None}
+        arguments.one_of("name", self.name, allowed)
+        arguments.integer("bits", self.bits, 1, allowed[self.name].most_bits)
+
+    def made(self, width: int) -> Compressor:
+        """The compressor for vectors of ``width`` components. Raises: ValueError (so few bits leave no component)."""
+        return compressor(self.name, self.bits, width, self.low, self.high)
+
+    def encode(self, x: Tensor, rngs: list[np.random.Generator]) -> list[Encoded]:
+        """R messages [R, B, P] in their wire format."""
+        return self.made(x.shape[-1]).encode(x, rngs)
+
+    def decode(self, buffers: list[Encoded], like: Tensor) -> Tensor:
+        """What R messages say, in the form of ``like`` [R, B, P]."""
+        return self.made(like.shape[-1]).decode(buffers, like)
+
+    def payload_bytes(self, B: int, P: int) -> int:
+        """Bytes of the body of a message of B vectors of P components."""
+        return self.made(P).payload_bytes(B, P)
+
+
+@dataclass(frozen=True)
+class Codec:
+    """A compressor as the codec of an upload: one tensor [R, B, P], or [R, P] seen as [R, 1, P].
+
+    Several tensors (a model's parameters) are one vector [R, 1, P] of all their numbers, in the order of their names.
+    Raises: TypeError, ValueError (rows of another form, tensors of different dtypes).
     Source: the protocol :class:`fedbook.federation.exchange.Codec`.
     """
 
@@ -102,13 +137,18 @@ class Codec:
             raise arguments.wrong(TypeError, "compressor", self.compressor, "a compressor (compressor(...) makes one)")
 
     def encode(self, message: dict[str, Tensor], rngs: list[np.random.Generator]) -> list[Encoded]:
-        """One buffer for each row of the message's only tensor."""
-        return self.compressor.encode(_rows("message", message)[1], rngs)
+        """One buffer for each row of the message."""
+        return self.compressor.encode(_vectors("message", message), rngs)
 
     def decode(self, buffers: list[Encoded], like: dict[str, Tensor]) -> dict[str, Tensor]:
         """The decoded message, in the form of ``like``."""
-        name, rows = _rows("like", like)
-        return {name: self.compressor.decode(buffers, rows).view(like[name].shape)}
+        decoded = self.compressor.decode(buffers, _vectors("like", like))
+        if len(like) == 1:
+            return {name: decoded.view(x.shape) for name, x in like.items()}
+        names, row = sorted(like), decoded.flatten(1)
+        parts = row.split([like[name].shape[1:].numel() for name in names], 1)
+        rows = {name: part.reshape(like[name].shape) for name, part in zip(names, parts, strict=True)}
+        return {name: rows[name] for name in like}
 
 
 class UpperTriangle:
@@ -152,10 +192,24 @@ def _triangles(rows: Tensor) -> list[Encoded]:
     return [Encoded(row.view(torch.uint8)) for row in rows.detach().cpu()[:, i, j].contiguous()]
 
 
+def _vectors(name: str, message: dict[str, Tensor]) -> Tensor:
+    """What a compressor sees of a message: [R, B, P]."""
+    if not isinstance(message, dict) or len(message) < 2:
+        return _rows(name, message)[1]
+    for leaf, x in message.items():
+        arguments.tensor(f"{name} {leaf!r}", x, finite=False)
+    forms = {(len(x) if x.ndim else None, x.dtype) for x in message.values()}
+    if len(forms) != 1 or (None, next(iter(message.values())).dtype) in forms:
+        given = {leaf: arguments.shown(x) for leaf, x in message.items()}
+        raise arguments.wrong(ValueError, name, given, "tensors of one dtype and one number of rows R")
+    rows = (message[leaf] for leaf in sorted(message))
+    return torch.cat([x.reshape(len(x), x.shape[1:].numel()) for x in rows], 1)[:, None]
+
+
 def _rows(name: str, message: dict[str, Tensor]) -> tuple[str, Tensor]:
     if not isinstance(message, dict) or len(message) != 1:
         given = sorted(message) if isinstance(message, dict) else message
-        raise arguments.wrong(ValueError, name, given, "a dictionary with one tensor (compress each upload apart)")
+        raise arguments.wrong(ValueError, name, given, "a dictionary with one tensor")
     leaf, x = next(iter(message.items()))
     arguments.tensor(f"{name} {leaf!r}", x, finite=False)
     if x.ndim not in (2, 3):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,6 +53,18 @@ class UniformScalar(messages.Quantiser):
         Raises: TypeError, ValueError (no range given and none fixed).
         """
         return self.step(low, high) ** 2 / 12
+
+    def largest_error(self, width: int, low: float | None = None, high: float | None = None) -> float:
+        """How far a decoded vector of ``width`` components may lie from the one that was sent, in L2, at worst.
+
+        sqrt(width) step / 2, whatever the dither (a whole step with grid "bins" and dither, where a component near an
+        end is clipped), and the rounding of float32. It is attained: every component half a step from its level.
+        Raises: TypeError, ValueError (no range given and none fixed).
+        """
+        low, high = messages.law_range(self.low, self.high, low, high)
+        worst = self.step(low, high) * (1.0 if self.grid == "bins" and self.dither else 0.5)
+        rounding = 2.0**-21 * (high - low)
+        return (worst + rounding) * math.sqrt(arguments.integer("width", width, 1))
 
     def quantise(self, x: Tensor, dither: Tensor | float) -> Tensor:
         """Codes clip(round((x - level 0) / step + dither), 0, 2^bits - 1), with dither in units of a step.

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -192,3 +193,53 @@ class SecureSum:
         if not self.quantiser.dither:
             return torch.zeros_like(like)
         return party_dither(seed, t, party, tuple(like.shape)).to(device=like.device, dtype=like.dtype)
+
+
+@dataclass(frozen=True)
+class Summable:
+    """The wire format of a quantised message of which the server sees the sum over a cohort only.
+
+    A code takes w = b + ceil(log2 M) bits, room for the sum of up to M = ``parties`` codes. In place of the masks,
+    which change neither length nor sum, the simulator's ``reveal="sum"`` adds up what the messages decode to; the
+    seed of the dither, which hides nothing, is in the header. Entries beyond the range become its end.
+
+    ``quantiser``: scalar, with a fixed range. Raises: TypeError, ValueError.
+    """
+
+    quantiser: UniformScalar
+    parties: int
+
+    name, number = "summable", 6
+
+    def __post_init__(self):
+        SecureSum(self.quantiser, self.parties)  # refuses the same
+
+    @property
+    def bits(self) -> int:
+        """w: bits of one component on the wire."""
+        return SecureSum(self.quantiser, self.parties).bits
+
+    def payload_bytes(self, B: int, P: int) -> int:
+        """Bytes of the body of a message of B vectors of P components. Raises: TypeError, ValueError."""
+        return wire.packed_bytes(arguments.integer("B", B, 1) * arguments.integer("P", P, 1), self.bits)
+
+    def encode(self, x: Tensor, rngs: list[np.random.Generator]) -> list[Encoded]:
+        """R messages [R, B, P] in their wire format. Raises: TypeError, ValueError."""
+        sent = self.quantiser.encode(x.clamp(self.quantiser.low, self.quantiser.high), rngs)
+        return self._packed(sent, tuple(x.shape), self.quantiser, self)
+
+    def decode(self, buffers: list[Encoded], like: Tensor) -> Tensor:
+        """What R messages say, in ``like``'s form. Raises: TypeError, ValueError (damaged, of another form)."""
+        shape = messages.checked_form(like)
+        return self.quantiser.decode(self._packed(buffers, shape, self, self.quantiser), like)
+
+    @staticmethod
+    def _packed(buffers: list[Encoded], shape: tuple[int, int, int], old: Any, new: Any) -> list[Encoded]:
+        """The same codes in another width: from the format of ``old`` to that of ``new``."""
+        head = wire.read_headers(buffers, old.number, old.bits, shape)
+        bodies = wire.read_bodies(buffers, old.payload_bytes(*shape[1:]))
+        codes = wire.unpack(bodies, old.bits, shape[1] * shape[2])
+        if codes.numel() and int(codes.max()) >= 2**new.bits:
+            raise wire.refused("buffers, largest code", str(int(codes.max())), f"below {2**new.bits}")
+        head["kind"], head["bits"] = new.number, new.bits
+        return wire.seal(head, wire.pack(codes, new.bits))

@@ -162,6 +162,11 @@ class Uploads:
     def __init__(self, cohort: Cohort, parts: list[Part], like: Mapping[str, Tree] | None = None):
         self.cohort, self.parts, self._like = cohort, parts, dict(like or {})
 
+    @property
+    def names(self) -> set[str]:
+        """The names of what was sent; none for an empty cohort."""
+        return {name for part in self.parts for name in part.tree}
+
     def __getitem__(self, name: str) -> Tree:
         """Upload ``name`` stacked to [S, m, ...], zero where a place of the cohort is empty.
 
@@ -172,8 +177,7 @@ class Uploads:
             if name in self._like:
                 shape = self.cohort.ids.shape
                 return tree_map(lambda x: x.new_zeros(*shape, *x.shape), self._like[name])
-            known = sorted({n for part in self.parts for n in part.tree})
-            raise KeyError(f"uploads: got {name!r}; this exchange has {known}")
+            raise KeyError(f"uploads: got {name!r}; this exchange has {sorted(self.names)}")
         flat = [flatten(part.tree[name]) for part in having]
         shapes = {tuple((n, tuple(x.shape[1:])) for n, x in rows.items()) for rows in flat}
         if len(shapes) > 1:
@@ -228,6 +232,11 @@ class Total:
 
     def __init__(self, sums: Mapping[str, Tree]):
         self._sums = dict(sums)
+
+    @property
+    def names(self) -> set[str]:
+        """The names of the sums."""
+        return set(self._sums)
 
     def __getitem__(self, name: str) -> Tree:
         """The sum of upload ``name`` over the cohort, [S, ...]. Raises: KeyError."""

@@ -26,6 +26,8 @@ from fedbook.federation.tree import Tree, tree_map
 from fedbook.privacy.ledger import PrivacyLedger, Release
 from fedbook.randomness import keyed, repeated, stream
 
+SAVING = 20  # as long as a checkpoint took, so many times is the run left to its work before the next
+
 
 class BudgetSpent(Exception):
     """The next release would take the run over its privacy budget; the message says which."""
@@ -154,7 +156,8 @@ class Rounds:
 
     ``seeds``: S federations side by side. ``evaluate(server, clients)`` gives metrics [S] every ``every``
     rounds and after the last (the simulator's privilege: it is in no ledger). With ``path`` a checkpoint
-    is written after every ``save_every`` rounds; ``resume=True`` continues from it, if it is there. ``log``: a CSV file
+    is written after every ``save_every`` rounds, by default as often as a twentieth of the run's time allows;
+    ``resume=True`` continues from it, if it is there. ``log``: a CSV file
     with a row a round and seed, to be read while the run lasts.
     ``noise_seeds="system"`` draws privacy noise from the operating system; seeded noise is keyed by all that tells one
     run from another but the samples' values. ``noise_key="seed"`` keys it by the seed alone, so that two methods can be
@@ -164,6 +167,7 @@ class Rounds:
     the model. ``delta``: at which privacy is reported and budgeted. ``budget``: the epsilon at ``delta`` that the run
     may cost; it ends before the round that would cost more, with the model it has and ``stopped`` saying why. So it
     does where an algorithm finds that it has :class:`Diverged` (``diverged``).
+    ``compose(algorithm)`` gives the algorithm that runs in its place (fedbook.federation.composed).
     ``observe(exchange, uploads)`` is called after each exchange (recording, teaching).
     Raises: TypeError, ValueError, checkpoint.CheckpointError.
     """
@@ -178,7 +182,7 @@ class Rounds:
         evaluate: Evaluation | None = None,
         every: int = 1,
         path: str | Path | None = None,
-        save_every: int = 1,
+        save_every: int | None = None,
         resume: bool = False,
         log: str | Path | None = None,
         noise_seeds: str | Sequence[int] = "same",
@@ -188,11 +192,14 @@ class Rounds:
         delta: float | None = None,
         budget: float | None = None,
         observe: Callable[[Exchange, Any], None] | None = None,
+        compose: Callable[[Algorithm], Algorithm] | None = None,
     ):
+        algorithm = algorithm if compose is None else compose(algorithm)
         self.algorithm, self.federation = algorithm, federation
         self.total = arguments.integer("total (rounds)", total, 0)
         self.every = arguments.integer("every", every, 1)
-        self.save_every = arguments.integer("save_every", save_every, 1)
+        self.save_every = None if save_every is None else arguments.integer("save_every", save_every, 1)
+        self._next_save = 0.0  # on the clock of perf_counter
         self.seeds = _seeds(seeds, algorithm, federation)
         for word, function in (("evaluate", evaluate), ("observe", observe)):
             if function is not None and not callable(function):
@@ -332,7 +339,7 @@ class Rounds:
             )
         self.server, self.t = server, t + 1
         self.history.append(record)
-        if self.path is not None and (self.t % self.save_every == 0 or self.t == self.total):
+        if self.path is not None and (self.t == self.total or self._to_be_saved()):
             self.save(self.path)
         if self.log is not None:
             self.log.add(self.history)
@@ -352,6 +359,9 @@ class Rounds:
             elif ledgers != [ledger.state() for ledger in self.privacy]:
                 self.attempt += 1  # fresh noise is a second release: both count, each with draws of its own
             raise
+
+    def _to_be_saved(self) -> bool:
+        return time.perf_counter() >= self._next_save if self.save_every is None else self.t % self.save_every == 0
 
     def _tell(self, phase: str) -> None:
         if self.tell is not None:
@@ -379,6 +389,7 @@ class Rounds:
         """Write a checkpoint between rounds (of several processes that share the run, the first does)."""
         if sharding.rank():
             return
+        begun = time.perf_counter()
         if self._forgetful:
             self._keep_releases(Path(path))
         state = {
@@ -395,6 +406,7 @@ class Rounds:
             "chunk": self.simulator.chunk,
         }
         checkpoint.save(path, state)
+        self._next_save = time.perf_counter() + SAVING * (time.perf_counter() - begun)
 
     def _resume(self, path: Path) -> None:
         saved = self._load(path) if path.exists() else None

@@ -44,6 +44,30 @@ class LowerBound:
     confidence: float
 
 
+@dataclass(frozen=True)
+class Audit:
+    """What an accountant claims, and what runs show: by any test, and by one for mechanisms that are exactly Gaussian.
+
+    ``refuted``: whether a figure that was shown exceeds the claim.
+    """
+
+    claimed: float
+    shown: LowerBound
+    shown_gaussian: LowerBound
+
+    @classmethod
+    def of(cls, claimed: float, without: Tensor, with_canary: Tensor, delta: float, confidence: float = 0.95) -> Audit:
+        """From the scores of both worlds, see :func:`epsilon_lower_bound`. Raises: TypeError, ValueError."""
+        bounds = (
+            f(without, with_canary, delta, confidence) for f in (epsilon_lower_bound, gaussian_epsilon_lower_bound)
+        )
+        return cls(claimed, *bounds)
+
+    @property
+    def refuted(self) -> bool:
+        return max(self.shown.epsilon, self.shown_gaussian.epsilon) > self.claimed
+
+
 def canary_scores(
     run_without: Runs, run_with: Runs, runs: int, batch: int = 500, first_seed: int = 0
 ) -> tuple[Tensor, Tensor]:

@@ -11,9 +11,11 @@ from benchmarks import compression as benchmark
 from fedbook.compression import (
     COMPRESSORS,
     HEADER_BYTES,
+    AnyWidth,
     Codec,
     Hexagonal,
     RandomK,
+    Summable,
     TopK,
     UniformScalar,
     UpperTriangle,
@@ -155,10 +157,42 @@ def test_a_codec_compresses_the_only_tensor_of_a_message(found, shape):
     assert torch.equal(decoded[""].view_as(wide), found.decode(sent, wide))
 
 
+@pytest.mark.parametrize("found", [TopK(3), AnyWidth("scalar", 3), AnyWidth("topk", 8), UniformScalar(5)], ids=str)
+def test_several_tensors_are_one_vector_in_the_order_of_their_names(found):
+    x = {"b": normal((3, 2, 2), stream(0, "b"), torch.zeros(1)).tanh(), "a": torch.full((3,), 0.5)}
+    whole = torch.cat([x["a"][:, None], x["b"].flatten(1)], 1)[:, None]
+    sent = Codec(found).encode(x, rngs(3))
+    assert same(sent, found.encode(whole, rngs(3)))
+    decoded, expected = Codec(found).decode(sent, x), found.decode(sent, whole)[:, 0]
+    assert list(decoded) == ["b", "a"]
+    assert torch.equal(decoded["a"], expected[:, 0]) and torch.equal(decoded["b"], expected[:, 1:].view(3, 2, 2))
+
+
+def test_a_compressor_of_any_width_is_made_for_the_message():
+    for width in (4, 7):
+        x = normal((2, 3, width), stream(0, "x"), torch.zeros(1))
+        k = 16 * width // 32
+        assert same(AnyWidth("topk", 16).encode(x, rngs(2)), TopK(k).encode(x, rngs(2)))
+        assert AnyWidth("topk", 16).payload_bytes(3, width) == TopK(k).payload_bytes(3, width)
+
+
+@pytest.mark.parametrize("grid", ["endpoints", "bins"])
+@pytest.mark.parametrize("dither", [True, False])
+def test_no_vector_is_decoded_farther_away_than_the_largest_error(grid, dither):
+    made, d = UniformScalar(3, -1.0, 2.0, grid=grid, dither=dither), 30
+    x = torch.linspace(-1, 2, 20_000 * d).view(1, 20_000, d)
+    x = torch.cat([x, torch.tensor([-1.0, 2.0])[None, :, None].expand(1, 2, d)], 1)
+    error = (made.decode(made.encode(x, rngs(1)), x) - x).norm(dim=-1).max()
+    assert error < made.largest_error(d)
+    one = x.reshape(1, -1, 1)
+    error = (made.decode(made.encode(one, rngs(1)), one) - one).abs().max()
+    assert 0.99 * made.largest_error(1) < error < made.largest_error(1)
+
+
 @pytest.mark.parametrize("codec", [Codec(UniformScalar(3)), UpperTriangle()], ids=["quantiser", "triangle"])
 def test_a_codec_refuses_what_is_no_message_of_one_tensor(codec):
     x = torch.zeros(2, 4, 4)
-    for message in ({}, {"a": x, "b": x}, x, None):
+    for message in ({}, {"a": x, "b": x[:1]}, {"a": x, "b": x.double()}, {"a": x, "b": x[0, 0, 0]}, x, None):
         with pytest.raises(ValueError, match="message: got"):
             codec.encode(message, rngs(2))
         with pytest.raises(ValueError, match="like: got"):
@@ -208,6 +242,11 @@ CONSTRUCTORS = {
         {"quantiser": UniformScalar(3), "parties": 4},
         {"quantiser": [None, TopK(2), UniformScalar(3, None, None)], "parties": [0, 2.0, None, 2**17]},
     ),
+    Summable: (
+        {"quantiser": UniformScalar(3), "parties": 4},
+        {"quantiser": [None, TopK(2), UniformScalar(3, None, None)], "parties": [0, 2.0, None, 2**17]},
+    ),
+    AnyWidth: ({"name": "topk", "bits": 4}, {"name": ["none", None, "x"], "bits": [0, 33, 2.0, None]}),
     Codec: ({"compressor": TopK(2)}, {"compressor": [None, "scalar", TopK]}),
     cell_area: ({"bits": 3, "codebook": "finite"}, {"bits": [0, 9, None], "codebook": ["x", None]}),
     keep_columns: (

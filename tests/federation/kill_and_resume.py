@@ -30,7 +30,8 @@ def fresh(path, kind):
     y = torch.from_numpy(stream(0, "y").integers(0, 4, 400))
     config = Config(local_epochs=2, batch_size=5, clients_per_round=6, momentum=0.9, sampling="poisson", lr=0.05)
     federation = Federation({"x": x, "y": y}, iid(400, 20, 0))
-    return Rounds(kind(config, model("mlp", (1, 8, 8), 4)), federation, 25, seeds=(0, 1), path=path, resume=True)
+    algorithm, kept = kind(config, model("mlp", (1, 8, 8), 4)), {"path": path, "save_every": 1, "resume": True}
+    return Rounds(algorithm, federation, 25, seeds=(0, 1), **kept)
 
 
 def digest(rounds):

@@ -173,6 +173,25 @@ def test_a_round_that_is_done_again_under_fresh_noise_draws_cohort_and_records_a
     assert any(again[1] != first[1] for first, again in zip(whole[2:], system[3:], strict=True))
 
 
+def test_checkpoints_take_a_small_part_of_the_time(tmp_path, monkeypatch):
+    """By a clock of the test's own: a round takes a second, a checkpoint two; so one every 40 seconds, and the last."""
+    clock, saved = [0.0], []
+
+    def save(path, state):
+        clock[0] += 2.0
+        saved.append(state["t"])
+
+    class Slow(Drawing):
+        def round(self, server, turn):
+            clock[0] += 1.0
+            return (yield from super().round(server, turn))
+
+    monkeypatch.setattr("fedbook.federation.checkpoint.save", save)
+    monkeypatch.setattr("fedbook.federation.loop.time.perf_counter", lambda: clock[0])
+    run(Rounds(Slow(), federation(), 90, path=tmp_path / "run.pt"))
+    assert saved == [1, 41, 81, 90]
+
+
 @pytest.mark.parametrize("breaks", [(), [("client", 0)], [("server", 2)], [("server", -1)]])
 def test_what_a_killed_run_released_under_the_systems_noise_is_counted(breaks, tmp_path):
     """Killed where no checkpoint is near: what left has left, and the resumed run makes more with draws of its own."""

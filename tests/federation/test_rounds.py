@@ -129,7 +129,7 @@ def test_replayed_uploads_reproduce_the_server():
 
 def test_resume_and_interrupts_change_no_bit(tmp_path):
     whole, path = finished(seeds=(1, 2)), tmp_path / "run.pt"
-    for record in start(seeds=(1, 2), path=path):
+    for record in start(seeds=(1, 2), path=path, save_every=1):
         if record.t == 2:
             break
     rest = start(seeds=(1, 2), path=path, resume=True)

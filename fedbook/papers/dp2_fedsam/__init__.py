@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedbook.federation.composed import Compression
 from fedbook.federation.loop import Rounds
 from fedbook.learning.problems import described
 from fedbook.papers.description import Paper, own_settings
@@ -30,8 +31,6 @@ def build(
         config = config.with_noise(clients, heads=METHODS[method].shared == "body")
     images = problem_of(problem, settings, seeds, device)
     algorithm = DP2FedSAM(config, images.model, method)
-    if METHODS[method].shared == "nothing":  # a checkpoint holds every client's model: not after each round
-        options.setdefault("save_every", max(1, config.rounds // 5))
     return Rounds(
         algorithm, images.federation(), config.rounds, seeds=seeds, evaluate=algorithm.evaluation(images, seeds),
         every=settings["evaluate_every"] or max(1, config.rounds // 5), delta=config.delta_for(clients),
@@ -57,7 +56,7 @@ PAPER = Paper(
         },
         "paper": {"clients": 1000, "classes_per_client": 2, "epsilon": 1.0, "model": "cnn_dp2fedsam"},
     },
-    settings=(Config, PersonalSettings),
+    settings=(Config, PersonalSettings, Compression),
     fits={
         "femnist": {
             "train_samples": 0, "partition": "natural", "clients": 500, "model": "resnet18_imagenet", "momentum": 0.3,

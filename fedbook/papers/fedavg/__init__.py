@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedbook import arguments
+from fedbook.federation.composed import Compression
 from fedbook.federation.loop import Rounds
 from fedbook.learning.models import Model
 from fedbook.learning.problems import ImageSettings, described
@@ -43,8 +44,6 @@ def build(
     method_algorithm = algorithm(method, config, images.model)
     federation = images.federation(pooled=method == "central")
     every = settings["evaluate_every"] or max(1, config.rounds // 25)
-    if method == "local":  # a checkpoint holds every client's model: not after each round
-        options.setdefault("save_every", every)
     return Rounds(
         method_algorithm, federation, config.rounds, seeds=seeds, evaluate=images.evaluation(), every=every, **options
     )
@@ -63,7 +62,7 @@ PAPER = Paper(
             "model": "cnn_fedavg",
         },
     },
-    settings=(Config, ImageSettings),
+    settings=(Config, ImageSettings, Compression),
     fits={"digits": {"train_samples": 0, "test_samples": 0}},
     judged={
         "": "the global model on the common test images",

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fedbook.federation.composed import Compression
 from fedbook.federation.loop import Rounds
 from fedbook.learning import fedbyol
 from fedbook.learning.problems import described
@@ -95,7 +96,7 @@ PAPER = Paper(
         "standard": {"rounds": 60, "batch_size": 64, "weight_decay": 0.0},
         "paper": {},
     },
-    settings=(Config, fedbyol.Config, contrastive.Config, PretrainingSettings),
+    settings=(Config, fedbyol.Config, contrastive.Config, PretrainingSettings, Compression),
     metric="knn",
     curves=("probe", "probe_few", "loss", "gap", "rank", "gradient", "bytes"),
     delta=1e-2,
@@ -120,9 +121,13 @@ PAPER = Paper(
         "cifar10": _PUBLISHED | {"mu": 4.0},
         "cifar100": _PUBLISHED | {"mu": 5.0, "model": "fixup_resnet50", "batch_size": 256},
     },
-    reads={word: (fedbyol.Config, PretrainingSettings) for word in fedbyol.METHODS}
-    | {word: (contrastive.Config, PretrainingSettings) for word in contrastive.METHODS}
-    | {word: (Config, PretrainingSettings) for word in METHODS if word not in fedbyol.METHODS | contrastive.METHODS},
+    reads={word: (fedbyol.Config, PretrainingSettings, Compression) for word in fedbyol.METHODS}
+    | {word: (contrastive.Config, PretrainingSettings, Compression) for word in contrastive.METHODS}
+    | {
+        word: (Config, PretrainingSettings, Compression)
+        for word in METHODS
+        if word not in fedbyol.METHODS | contrastive.METHODS
+    },
     judged={
         "": "the one encoder; its neighbours among the training images vote on the common test images",
         "local-sc": "the same with each client's own encoder, the mean over clients",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedbook import arguments
+from fedbook.federation.composed import Compression
 from fedbook.federation.loop import Rounds
 from fedbook.learning import fedbyol
 from fedbook.learning.models import Parameters
@@ -125,7 +126,7 @@ PAPER = Paper(
         "standard": _SMALL | {"rounds": 20},
         "paper": _COMMON | {"batch_size": 200, "lr": 0.032, "lr_schedule": "constant", "probe": "paper"},
     },
-    settings=(Config, AlignedSettings),
+    settings=(Config, AlignedSettings, Compression),
     metric="probe_few",
     curves=("probe", "knn", "alignment", "alignment_test", "self_loss", "rank", "own_classes", "bytes"),
     fits={
