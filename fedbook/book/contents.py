@@ -128,7 +128,7 @@ CHOOSING = Chapter(
     citation="H. Xiao, K. Rasul, R. Vollgraf. Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine Learning "
     "Algorithms. 2017, arXiv 1708.07747.",
     claim="On one task, four questions lead from what is wanted to a method, each answered by a figure.",
-    parameters=_sizes(quick={"rounds": 10, "repetitions": 1}),
+    parameters=_sizes(quick={"rounds": 10, "repetitions": 1, "audit_runs": 200}),
 )
 
 CHAPTERS: tuple[Chapter, ...] = (

@@ -53,7 +53,10 @@ def draw_holdings(ax: Axes, counts: Any, classes: Sequence[str]) -> str:
 
 
 def draw_map(ax: Axes, points: pd.DataFrame, x: str, y: str, kept: Collection[str] = ()) -> str:
-    """Methods by two columns, each with its name; those in ``kept`` in colour. ``points``: a row a method."""
+    """Methods by two columns, each with its name; those in ``kept`` in colour. ``points``: a row a method.
+
+    A name is written without its budget (", ε = 8"): that is an axis.
+    """
     wide, high = (max(float(points[axis].max() - points[axis].min()), 1e-9) for axis in (x, y))
     labels: list[tuple[float, float]] = []  # where names stand: one below the other where points lie close
     for name, row in points.sort_values(y, ascending=False).iterrows():
@@ -64,7 +67,7 @@ def draw_map(ax: Axes, points: pd.DataFrame, x: str, y: str, kept: Collection[st
         labels.append((place, height))
         colour = style.PALETTE[1] if name in kept else style.REFERENCE
         ax.plot([place], [row[y]], "o", color=colour, linestyle="")
-        ax.text(place + 0.015 * wide, height, name, color=colour, va="center", fontsize=9,
+        ax.text(place + 0.015 * wide, height, str(name).split(", ε")[0], color=colour, va="center", fontsize=9,
                 fontweight="bold" if name in kept else "normal")  # fmt: skip
     ax.set_xlim(points[x].min() - 0.05 * wide, points[x].max() + 0.4 * wide)
     return f"{len(points)} methods; in colour: {', '.join(n for n in points.index if n in kept) or 'none'}."
