@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedbook.federation.composed import Compression
 from fedbook.federation.loop import Rounds
 from fedbook.learning.problems import ImageSettings, described
 from fedbook.papers.description import Paper, own_settings
@@ -47,7 +48,7 @@ PAPER = Paper(
         "standard": {"rounds": 100, "clients": 100},
         "paper": {"rounds": 1000, "clients": 100},
     },
-    settings=(Config, ImageSettings),
+    settings=(Config, ImageSettings, Compression),
     judged={
         "": "the global model on the common test images",
         "local": "each client's own model on test images in its own mixture of classes (the fewer, the easier)",
