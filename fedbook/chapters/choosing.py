@@ -24,8 +24,8 @@ def draw_families(ax: Axes) -> str:
     """A server and two clients; beside the arrows, what crosses in each family of methods."""
     boxes = [
         gallery.Box(50, 86, 36, 22, "server", gallery.SERVER),
-        gallery.Box(12, 18, 24, 30, "client 1\nkeeps its images"),
-        gallery.Box(88, 18, 24, 30, "client K\nkeeps its images"),
+        gallery.Box(14, 18, 25, 30, "client 1\nkeeps its images"),
+        gallery.Box(86, 18, 25, 30, "client K\nkeeps its images"),
     ]
     arrows = [gallery.Arrow(k, 0, "", gallery.UP) for k in (1, 2)]
     sentence = gallery.draw_system(ax, boxes, arrows)
