@@ -30,9 +30,9 @@ def draw_families(ax: Axes) -> str:
     arrows = [gallery.Arrow(k, 0, "", gallery.UP) for k in (1, 2)]
     sentence = gallery.draw_system(ax, boxes, arrows)
     rows = (
-        "FedAvg, FedSAM: a model", "FedRep, CENTAUR: a body, the head stays", "DP-...: the same, clipped, with noise",
-        "FedSC: an encoder and a matrix", "Hetero-SSFL: similarities of public images",
-        "C-VFL: embeddings of shared samples", "alone, frozen body: nothing",
+        "alone, frozen body: nothing", "FedAvg, FedSAM: a model", "FedRep, CENTAUR: a body, the head stays",
+        "DP-...: the same, clipped, with noise", "FedSC: an encoder and a matrix",
+        "Hetero-SSFL: similarities of public images", "C-VFL: embeddings of shared samples",
     )  # fmt: skip
     for i, text in enumerate(rows):
         ax.text(50, 55 - 8 * i, text, ha="center", va="center", color=style.INK,
@@ -88,19 +88,25 @@ def draw_privacy(ax: Axes, means: Mapping[str, Sequence[float]], levels: Sequenc
     return ", ".join(f"{name} {values[0]:.2f}" for name, values in means.items())
 
 
-def draw_budget(ax: Axes, points: pd.DataFrame, allowed: Collection[str], megabytes: float) -> str:
-    """Accuracy against megabytes, a row a method (columns MB, accuracy); ``allowed`` in colour, the best bold."""
+def draw_budget(ax: Axes, points: pd.DataFrame, allowed: Collection[str]) -> str:
+    """A row a method (columns accuracy, MB, ε), best on top; those in ``allowed`` in colour, the best of them bold."""
     best = max(allowed, key=lambda name: points.loc[name, "accuracy"], default=None)
-    for name, row in points.iterrows():
+    rows = points.sort_values("accuracy")
+    for y, (name, row) in enumerate(rows.iterrows()):
         colour = style.PALETTE[1] if name in allowed else style.SHADE
-        place = max(row["MB"], 0.1)
-        ax.plot([place], [row["accuracy"]], "o", color=colour, linestyle="", markersize=9 if name == best else 5)
-        if name in allowed or name == best:
-            ax.annotate(name, (place, row["accuracy"]), xytext=(7, 0), textcoords="offset points", va="center",
-                        fontsize=9, fontweight="bold" if name == best else "normal", color=colour)  # fmt: skip
-    ax.axvline(max(megabytes, 0.1), color=style.REFERENCE, linestyle="--", linewidth=1.2)
-    ax.set_xscale("log")
-    ax.set(xlabel="megabytes, up and down, of the run (left edge: none)", ylabel="accuracy")
+        ax.plot(
+            [0, row["accuracy"]], [y, y], color=colour, linewidth=6 if name == best else 3, marker="", linestyle="-"
+        )
+        spent = "no promise" if np.isinf(row["ε"]) else f"ε {row['ε']:.0f}"
+        ax.text(
+            row["accuracy"] + 0.01, y, f"{row['MB']:.0f} MB, {spent}", color=style.REFERENCE, va="center", fontsize=9
+        )
+    ax.set_yticks(range(len(rows)), [name.split(", ε")[0] for name in rows.index])
+    for tick, name in zip(ax.get_yticklabels(), rows.index, strict=True):
+        tick.set_fontweight("bold" if name == best else "normal")
+        tick.set_color(style.INK if name in allowed else style.CONTROL)
+    ax.grid(axis="y", visible=False)
+    ax.set(xlabel="accuracy", xlim=(0, 1.05))
     if best is None:
         return "Nothing is left within this budget."
     return f"{len(allowed)} methods are left; the highest mean is {best} with {points.loc[best, 'accuracy']:.3f}."
