@@ -121,6 +121,16 @@ CVFL = Chapter(
     ),
 )
 
+CHOOSING = Chapter(
+    number=6,
+    slug="choosing",
+    title="Choosing: which method, when?",
+    citation="H. Xiao, K. Rasul, R. Vollgraf. Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine Learning "
+    "Algorithms. 2017, arXiv 1708.07747.",
+    claim="On one task, four questions lead from what is wanted to a method, each answered by a figure.",
+    parameters=_sizes(quick={"rounds": 10, "repetitions": 1, "audit_runs": 200}),
+)
+
 CHAPTERS: tuple[Chapter, ...] = (
     Chapter(
         number=0,
@@ -167,6 +177,7 @@ CHAPTERS: tuple[Chapter, ...] = (
     CVFL,
     CVFL.also("results", quick={"live_rounds": 50, "live_seeds": 1}),
     CVFL.also("proofs", quick={"draws": 20_000, "rounds": 300, "repetitions": 10}),
+    CHOOSING,
 )
 
 

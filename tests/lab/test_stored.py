@@ -17,6 +17,8 @@ from fedbook.papers import paper
         ("03_figure3", "rfedavg", {"agents": 50}, 0.005),
         ("04_digits", "dp-fedavg", {"epsilon": 1.0}, 0.005),
         ("05_local_steps", "c-vfl", {"local_steps": 1}, 0.005),
+        ("06_labels", "fedrep", {}, 0.005),
+        ("06_unlabelled", "fedsc", {}, 0.02),
     ],
 )
 def test_a_stored_cell_run_again(name, method, varied, apart):

@@ -13,7 +13,7 @@ from fedbook import arguments, data
 from fedbook.federation.population import Federation, Rows
 from fedbook.federation.tree import Tree
 from fedbook.learning.models import Model, model
-from fedbook.learning.problems import OPTIONS, Images, ImageSettings, brightest, evaluations, subset
+from fedbook.learning.problems import OPTIONS, Images, ImageSettings, brightest, evaluations, load_images, subset
 from fedbook.partition import Partition, split_clients
 from fedbook.settings import setting
 
@@ -24,15 +24,20 @@ class PersonalSettings(ImageSettings):
     partition: str = setting("classes", None, "how clients differ; natural: some of femnist's writers, drawn at random",
                              choices=(*OPTIONS, "natural"))  # fmt: skip
     train_samples: int = setting(0, None, "images used in all, drawn at random", "0: all", minimum=0)
-    test_samples: int = setting(0, None, "not used: every client is judged on its own", minimum=0,
-                                needs={"problem": ()})  # fmt: skip
+    judged_on: str = setting(
+        "kept", None, "what each client keeps to itself, or the common test images in each client's mixture of classes",
+        choices=("kept", "common"),
+    )  # fmt: skip
+    test_samples: int = setting(0, None, "test images used, drawn at random", "0: all", minimum=0,
+                                needs={"judged_on": ("common",)})  # fmt: skip
     judge: str = setting(
-        "test", None, "validation: a second part of own_share is judged on, the first one is not touched",
+        "test", None, "validation: a second part of own_share is judged on, the first one is not touched (common: a "
+        "tenth of the training images, held out)",
         choices=("test", "validation"),
     )  # fmt: skip
     evaluate_every: int = evaluations(5)
     own_share: float = setting(0.1, None, "part of a client's images that it is judged on (the paper's 10 %)",
-                               above=0.0, below=0.5)  # fmt: skip
+                               above=0.0, below=0.5, needs={"judged_on": ("kept",)})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,7 @@ class PersonalProblem:
     """Images of all clients, one split a seed in training and own test rows, and a model.
 
     Shapes: ``x`` [N, C, H, W], ``y`` [N]; ``train`` and ``own``: one partition a seed each, of the same clients.
+    Judged on common images: ``test_x`` [n, C, H, W], ``test_y`` [n], and ``own`` is empty.
     """
 
     name: str
@@ -50,6 +56,8 @@ class PersonalProblem:
     train: tuple[Partition, ...]
     own: tuple[Partition, ...]
     model: Model
+    test_x: Tensor | None = None
+    test_y: Tensor | None = None
 
     def federation(self) -> Federation:
         """The federation of these clients with their training rows."""
@@ -68,20 +76,46 @@ class PersonalProblem:
     ) -> Callable[[Mapping[str, Tree], Mapping[str, Tree]], dict[str, Tensor]]:
         """``evaluate(server, clients)``: mean over all clients of accuracy and cross-entropy on their own rows, [S].
 
+        On common test images ``accuracy`` is in each client's own mixture of classes and ``accuracy_all`` on all.
+
         ``logits(server, clients, slot, ids, x)`` says what the models of the clients ``ids`` [k] of federation
         ``slot`` answer to ``x`` [k, n, C, H, W]: [k, n, classes]; NaN (a model that diverged) stays NaN and is no
         guess. Memory: about ``chunk`` images, and at most ``models`` clients, at a time.
         """
 
+        common = self.test_x is not None
+        score, names = (self._score_common if common else self._score), ("accuracy", "loss", "accuracy_all")
+
         def evaluate(server: Mapping[str, Tree], clients: Mapping[str, Tree]) -> dict[str, Tensor]:
             scores = [
-                self._score(lambda *rest, s=s: logits(server, clients, s, *rest), s, chunk, models)
-                for s in range(len(self.own))
+                score(lambda *rest, s=s: logits(server, clients, s, *rest), s, chunk, models)
+                for s in range(len(self.train))
             ]
-            accuracy, loss = (torch.stack(values).cpu() for values in zip(*scores, strict=True))
-            return {"accuracy": accuracy, "loss": loss}
+            values = (torch.stack(column).cpu() for column in zip(*scores, strict=True))
+            return dict(zip(names[: 2 + common], values, strict=True))
 
         return evaluate
+
+    def _score_common(
+        self, logits: Callable[[Tensor, Tensor], Tensor], slot: int, chunk: int, models: int | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Means over clients: accuracy in a client's own mixture of classes, loss and accuracy on all test images."""
+        split, n = self.train[slot], len(self.test_y)
+        onehot = torch.nn.functional.one_hot(self.test_y, len(self.classes)).double()
+        # a class without a test image is left out, and with it a client that has no other
+        counts = split.counts(self.y.cpu(), len(self.classes)).to(onehot) * (onehot.sum(0) > 0)
+        hits, losses = [], []
+        step = max(1, min(models or split.num_clients, 10 * chunk // n))
+        for start in range(0, split.num_clients, step):
+            ids = torch.arange(start, min(start + step, split.num_clients))
+            with torch.no_grad():
+                answer = logits(ids, self.test_x.expand(len(ids), *self.test_x.shape))
+            right = (answer.argmax(-1) == self.test_y).double()
+            hits.append(torch.where(answer.isfinite().all(-1), right, math.nan))
+            losses.append(torch.stack([torch.nn.functional.cross_entropy(one, self.test_y) for one in answer]))
+        hit = torch.cat(hits)  # [K, n]
+        own = (hit @ (onehot / onehot.sum(0).clamp(min=1)) * counts).sum(1) / counts.sum(1)
+        return own[counts.sum(1) > 0].mean(), torch.cat(losses).double().mean(), hit.mean()
 
     def _score(
         self, logits: Callable[[Tensor, Tensor], Tensor], slot: int, chunk: int, models: int | None
@@ -114,10 +148,19 @@ def personal_problem(
 ) -> PersonalProblem:
     """The images called ``name``, training and test pooled, split anew for each seed.
 
+    ``judged_on="common"``: the training images alone, split as chapter 0's problem splits them.
     Pixels are shifted and scaled by the mean and deviation of all of them, two numbers that count as known.
     Raises: TypeError, ValueError (a client with too few images for its parts), fedbook.data.DataNotFound.
     """
     settings = arguments.instance("settings", settings or PersonalSettings(), PersonalSettings)
+    if settings.judged_on == "common":
+        images = load_images(name, settings, root)
+        x, test_x = images.standardised(device, dtype)
+        return PersonalProblem(
+            name=name, settings=settings, x=x, y=images.y.to(device), classes=images.classes,
+            train=images.split(seeds), own=(), test_x=test_x, test_y=images.test_y.to(device),
+            model=model(settings.model, images.shape, len(images.classes)).to(device),
+        )  # fmt: skip
     loaded, options = data.load(name, dtype=torch.uint8, root=root), {}
     x, y = torch.cat([loaded.train_x, loaded.test_x]), torch.cat([loaded.train_y, loaded.test_y])
     if settings.partition == "natural":
