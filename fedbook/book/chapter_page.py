@@ -97,11 +97,15 @@ def with_formulas(html: str) -> str:
 
 def title(chapter: Chapter) -> str:
     """Number, title and kind of a notebook, e.g. ``1 · FedSC: spectral contrast across clients, proofs``."""
+    if chapter.kind == "page":
+        return chapter.title
     return f"{chapter.number} · {chapter.title}" + ("" if chapter.kind == "lesson" else f", {chapter.kind}")
 
 
 def neighbours(chapter: Chapter) -> str:
     """Links to the lesson before, the notebooks of the chapter (all but this one) and the lesson after."""
+    if chapter.kind == "page":
+        return ""
     lessons = [one for one in CHAPTERS if one.kind == "lesson"]
     at = [one.slug for one in lessons].index(chapter.slug)
     links = [(one, f"← {one.title.split(':')[0]}") for one in lessons[max(at - 1, 0) : at]]

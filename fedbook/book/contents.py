@@ -52,12 +52,15 @@ class Chapter:
     @property
     def name(self) -> str:
         """Number, slug and kind, e.g. ``00_start_here`` or ``01_fedsc_results``: the file name without its ending."""
+        if self.kind == "page":
+            return self.slug
         return f"{self.number:02d}_{self.slug}" + ("" if self.kind == "lesson" else f"_{self.kind}")
 
     @property
     def file(self) -> str:
         """The file in the folder of notebooks, e.g. ``00_start_here.ipynb``; a plan is ``plans/00_start_here.md``."""
-        return f"plans/{self.number:02d}_{self.slug}.md" if self.kind == "plan" else f"{self.name}.ipynb"
+        texts = {"plan": f"plans/{self.number:02d}_{self.slug}.md", "page": f"{self.name}.md"}
+        return texts.get(self.kind, f"{self.name}.ipynb")
 
     @property
     def page(self) -> str:
@@ -179,6 +182,12 @@ CHAPTERS: tuple[Chapter, ...] = (
     CVFL.also("proofs", quick={"draws": 20_000, "rounds": 300, "repetitions": 10}),
     CHOOSING,
 )
+
+
+MACHINES = Chapter(
+    number=0, slug="machines", title="On real machines", citation="", kind="page",
+    claim="The same rounds where data really lie apart, on Flower's deployment engine.",
+)  # fmt: skip
 
 
 def select(*keys: int | str) -> list[Chapter]:

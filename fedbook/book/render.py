@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from fedbook.book.chapter_page import Page, RenderError, arxiv_links, chapter_page, title
-from fedbook.book.contents import CHAPTERS, Chapter, notebooks_folder
+from fedbook.book.contents import CHAPTERS, MACHINES, Chapter, notebooks_folder
 from fedbook.book.page import page, write_assets
 from fedbook.book.run import ChapterReport, read_reports
 from fedbook.book.speed import NAME, TITLE, write_speed
@@ -44,10 +44,11 @@ def render_book(
     problems: list[str] = []
     pages: dict[str, Page] = {}
     shown = [*CHAPTERS, *(one.plan() for one in CHAPTERS if one.kind == "lesson" and (folder / one.file).is_file())]
+    shown.append(MACHINES)
     for chapter in shown:
         (out / chapter.page).unlink(missing_ok=True)
         source, note = folder / chapter.file, COMMITTED
-        if chapter.kind == "plan":
+        if chapter.kind in ("plan", "page"):
             note = ""
         elif shows_own_run(reports.get(chapter.name)) and (executed / chapter.file).is_file():
             source, note = executed / chapter.file, OWN_RUN.format(escape(reports[chapter.name].profile))
@@ -99,6 +100,8 @@ def contents_page(reports: Mapping[str, ChapterReport], written: set[str], refer
     """The table of contents: title and claim of each notebook, and what ran here, how long, whether it agreed."""
     link = 'The package is documented in the <a href="api/fedbook.html">API reference</a>.' if reference else ""
     link += f' <a href="{NAME}">{TITLE}</a>, measured beside other libraries.' if speed else ""
+    if MACHINES.page in written:
+        link += f' <a href="{MACHINES.page}">{MACHINES.title}</a>: {escape(MACHINES.claim)}'
     head = "".join(f'<th scope="col">{text}</th>' for text in ("Notebook", *COLUMNS))
     rows = "".join(
         _row(chapter, reports.get(chapter.name), chapter.page in written, chapter.plan().page in written)

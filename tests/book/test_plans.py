@@ -77,3 +77,12 @@ def test_the_book_has_the_plan_as_a_page_that_leads_to_the_lesson_s_sections(min
     plan.write_text("# A plan\n\n[Its colour](01_fedsc.ipynb#its-colour)")
     with pytest.raises(RenderError, match="01_fedsc_plan: 01_fedsc.html#its-colour leads to nothing"):
         render_book(tmp_path / "none", out, root=root)
+
+
+def test_a_text_beside_the_notebooks_is_a_page_that_the_contents_lead_to(mini, tmp_path):
+    root, out = tmp_path / "notebooks", tmp_path / "book"
+    mini.write(root / "01_fedsc.ipynb", mini.markdown("# 1 · FedSC\n\n## Its shape"))
+    (root / "machines.md").write_text("# Far away\n\nBack to [its shape](01_fedsc.ipynb#its-shape).")
+    render_book(tmp_path / "none", out, root=root)
+    page, index = ((out / name).read_text(encoding="utf-8") for name in ("machines.html", "index.html"))
+    assert "Far away" in page and 'href="01_fedsc.html#its-shape"' in page and 'href="machines.html"' in index
