@@ -8,6 +8,7 @@ import math
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -229,7 +230,7 @@ def execute(
 ) -> tuple[Rounds, float]:
     """Run to the end and write the history under ``out`` if given; the rounds and the seconds it took.
 
-    Interrupted (Ctrl-C), a run with a path leaves a checkpoint of the last finished round.
+    Interrupted (Ctrl-C) or failed, a run with a path leaves a checkpoint of the last finished round.
     """
     begun = time.perf_counter()
     if out is not None:
@@ -237,9 +238,11 @@ def execute(
     with interrupts.held():
         try:
             run(rounds, label=label, metric=metric)
-        except KeyboardInterrupt:
+        except BaseException as end:
             if rounds.path is not None and rounds.t >= 0:
-                rounds.save(rounds.path)
+                # what an error leaves is saved if it can be, and it is the error that is told
+                with suppress() if isinstance(end, KeyboardInterrupt) else suppress(Exception):
+                    rounds.save(rounds.path)
             raise
     if out is not None:
         rounds.history.save(Path(out) / "history.json")

@@ -17,6 +17,7 @@ os.environ |= {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg", "FEDBOOK_HEADLESS": 
 import torch
 
 from fedbook import __main__, command, interrupts, outputs
+from fedbook.federation import loop
 
 torch.set_num_threads(1)
 
@@ -101,6 +102,7 @@ def gone_on(words, folder, expected):
 
 
 def main(folder):
+    loop.SAVING = 0  # a checkpoint after every round: the numbers of writes below are of those
     folder, report = Path(folder), []
     whole, seconds = {}, {}
     for words in (RUN, COMPARE):
