@@ -240,8 +240,8 @@ def execute(
             run(rounds, label=label, metric=metric)
         except BaseException as end:
             if rounds.path is not None and rounds.t >= 0:
-                # what an error leaves is saved if it can be, and it is the error that is told
-                with suppress() if isinstance(end, KeyboardInterrupt) else suppress(Exception):
+                # after an error what is there is saved if it can be, and it is the error that is told
+                with suppress(*() if isinstance(end, KeyboardInterrupt) else (Exception,)):
                     rounds.save(rounds.path)
             raise
     if out is not None:
