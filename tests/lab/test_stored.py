@@ -2,6 +2,7 @@
 
 import pytest
 
+from fedbook.data import DataNotFound
 from fedbook.experiment import execute, plan
 from fedbook.lab.results import stored
 from fedbook.papers import paper
@@ -15,6 +16,7 @@ from fedbook.papers import paper
         ("01_digits", "fedsc", {}, 0.005),
         ("02_mixture", "hetero-ssfl", {"architectures": "mlp"}, 0.04),
         ("03_figure3", "rfedavg", {"agents": 50}, 0.005),
+        ("03_figure4_cifar10", "dp-rsgd", {"agents": 50, "sigma_rule": "paper"}, 0.05),
         ("04_digits", "dp-fedavg", {"epsilon": 1.0}, 0.005),
         ("05_local_steps", "c-vfl", {"local_steps": 1}, 0.005),
         ("06_labels", "fedrep", {}, 0.005),
@@ -22,11 +24,14 @@ from fedbook.papers import paper
     ],
 )
 def test_a_stored_cell_run_again(name, method, varied, apart):
-    """For its first seed, within what other processors round."""
+    """For its first seed, within what other processors round; photographs where they are at hand."""
     table = stored(name)
     cell = next(c for c in table["cells"] if c["method"] == method and varied.items() <= c["varied"].items())
     changes = table["settings"] | cell.get("settings", {}) | cell["tuned"] | cell["varied"]
     run, metric = cell["runs"][0], table["metric"]
     again = plan(paper(table["paper"]), method, table["problem"], table["profile"], changes, (run["seed"],), "cpu")
-    rounds, _ = execute(again.rounds())
+    try:
+        rounds, _ = execute(again.rounds())
+    except DataNotFound as missing:
+        pytest.skip(str(missing))
     assert float(rounds.history.values(metric)[1][0, -1]) == pytest.approx(run["metrics"][metric], abs=apart)
