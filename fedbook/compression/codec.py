@@ -181,7 +181,7 @@ class UpperTriangle:
 
 def triangle_wire(matrices: Tensor) -> Wire:
     """A broadcast of symmetric matrices [S, H, H] as their upper triangles. Raises: TypeError, ValueError."""
-    return Wire(matrices, tuple((buffer,) for buffer in _triangles(matrices)))
+    return Wire(matrices, tuple((buffer,) for buffer in _triangles(matrices)), UpperTriangle())
 
 
 def _triangles(rows: Tensor) -> list[Encoded]:

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from fedbook.engines.messages import BrokenMessage, pack, unpack
-from fedbook.engines.parts import made
+from fedbook.engines.parts import made, unpacked
 from fedbook.federation import checkpoint
 from fedbook.federation.cohort import Cohort
+from fedbook.federation.composed import Composed, composed
 from fedbook.federation.exchange import Exchange
 from fedbook.federation.loop import Rounds
 from fedbook.federation.population import Federation, Group
@@ -87,7 +88,10 @@ class Node:
 
     def _exchange(self, asked: Mapping[str, Any]) -> tuple[Exchange, list[Tensor]]:
         """The exchange as this node sees it, a cohort of its own clients, and the places in it of each part's rows."""
-        work = getattr(type(self.algorithm), asked["work"], None)
+        algorithm = self.algorithm
+        while isinstance(algorithm, Composed):
+            algorithm = algorithm.algorithm
+        work = getattr(type(algorithm), asked["work"], None)
         if (
             work is None
             or asked["work"].startswith("_")
@@ -114,8 +118,13 @@ class Node:
                 for (_, whole), (_, x) in zip(leaves(each[word]), leaves(rows), strict=True):
                     whole[slot, place] = x
         chain = {word: made(value) for word, value in asked["chain"].items()}
-        bound = getattr(self.algorithm, asked["work"])
-        return Exchange(cohort, bound, down=asked["down"], each=each, chain=chain, name=asked["name"]), places
+        down = tree_map(lambda x: unpacked(x) if isinstance(x, list) else x, asked["down"])
+        like = tree_map(lambda x: x.new_zeros(x.shape[1:]), asked["like"])
+        exchange = Exchange(
+            cohort, getattr(algorithm, asked["work"]), down, each, chain, asked["reveal"], like, name=asked["name"]
+        )
+        # what is composed around it the node takes from its own run: no message can leave it out
+        return composed(self.algorithm, exchange, self.simulator.federation.num_clients), places
 
     def _state(self) -> dict[str, Tree]:
         return tree_map(torch.clone, self.simulator.clients)

@@ -17,14 +17,13 @@ from torch import Tensor
 
 from fedbook.engines.messages import BrokenMessage, pack, unpack
 from fedbook.engines.node import Node
-from fedbook.engines.parts import described
+from fedbook.engines.parts import MOST_NUMBERS, described, packed
+from fedbook.federation.composed import innermost
 from fedbook.federation.exchange import Chain, ClientsLost, Exchange
 from fedbook.federation.sharding import Done
 from fedbook.federation.simulator import Job, Simulator
 from fedbook.federation.tree import Tree, flatten, leaves, tree_map, unflatten
 from fedbook.wire import Encoded, Wire
-
-MOST_NUMBERS = 2**28  # of one decoded upload: what a node says of its size is not believed beyond it
 
 
 class Transport(Protocol):
@@ -96,6 +95,7 @@ class Remote(Simulator):
         ]
 
     def _request(self, exchange: Exchange, jobs: Sequence[Job], mine: Sequence[Tensor]) -> dict[str, Any]:
+        exchange = innermost(exchange)  # a node knows by itself what is composed around it
         name = getattr(exchange.work, "__name__", None)
         if not isinstance(name, str) or getattr(exchange.work, "__self__", None) is None:
             raise TypeError(f"work: got {exchange.work}; allowed on this engine are methods of the algorithm")
@@ -108,8 +108,9 @@ class Remote(Simulator):
         return {
             "t": self.t, "token": self.token, "attempt": self.attempt, "number": len(self._sent),
             "times": self._times[exchange.name], "name": exchange.name, "work": name, "judged": self.judged,
-            "chain": {word: described(chain) for word, chain in exchange.chain.items()},
-            "down": tree_map(lambda x: x.value if isinstance(x, Wire) else x, dict(exchange.down)), "parts": parts,
+            "chain": {word: described(chain) for word, chain in exchange.chain.items()}, "reveal": exchange.reveal,
+            "like": tree_map(lambda x: x.new_zeros(0, *x.shape), dict(exchange.like)),
+            "down": tree_map(lambda x: packed(x) if isinstance(x, Wire) else x, dict(exchange.down)), "parts": parts,
         }  # fmt: skip
 
     def _read(self, exchange: Exchange, answer: bytes | str, rows: Sequence[Tensor]) -> list[Done | None]:

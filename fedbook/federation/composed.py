@@ -152,9 +152,9 @@ class Composed:
             self._enter(heard, passed)
             for _, release, cohort in chains.releases():
                 turn.release(release, cohort)
-            uploads = yield replace(exchange, chain=chains, work=_Work(exchange.work, chains))
+            uploads = yield chains.around()
             delivered |= not isinstance(uploads, Uploads) or bool(uploads.parts)
-            names = chains.seen = uploads.names
+            names = chains.sent(uploads.names)
             sent |= names
             matched |= {key for name in names for key in chains.keys_of(name)}
             unsent = {name for name, _, _ in chains.releases()} - names
@@ -179,6 +179,20 @@ class Composed:
                 release, cohort = chains.restated(release, cohort)
             heard.inner.release(release, cohort)
         heard.held.clear()
+
+
+def composed(algorithm: Algorithm, exchange: Exchange, num_clients: int) -> Exchange:
+    """``exchange``, as the innermost algorithm makes it, with all that is composed around it; for engines."""
+    if not isinstance(algorithm, Composed):
+        return exchange
+    return _Chains(algorithm, composed(algorithm.algorithm, exchange, num_clients), num_clients).around()
+
+
+def innermost(exchange: Exchange) -> Exchange:
+    """The inverse of :func:`composed`."""
+    while isinstance(exchange.work, _Work):
+        exchange = exchange.work.chains.exchange
+    return exchange
 
 
 class _Chains(Mapping):
@@ -251,6 +265,10 @@ class _Chains(Mapping):
 
     # --- what passes
 
+    def around(self) -> Exchange:
+        """The exchange with these chains."""
+        return replace(self.exchange, chain=self, work=_Work(self.exchange.work, self))
+
     def differences(self, reply: Reply, local: Local) -> Reply:
         """What the work wants to send, as it enters the chains. Raises: ValueError (in clear beside noised uploads)."""
         if self.composed.noised:
@@ -259,10 +277,6 @@ class _Chains(Mapping):
             if bare:
                 allowed = "a chain with noise for each, or public= where they tell nothing of the clients' data"
                 raise arguments.wrong(ValueError, "uploads without noise", bare, allowed)
-        late = [n for n in reply.upload if self._before is not None and self.keys_of(n) and n not in self._before]
-        if late:
-            allowed = f"what the exchange says it sends (like): {sorted(self._before)}, as noise follows"
-            raise arguments.wrong(ValueError, "uploads", late, allowed)
         upload = dict(reply.upload)
         for name in filter(self._changes, reply.upload):
             new, old = (flatten(tree) for tree in (upload[name], local.inbox[name]))
@@ -271,6 +285,15 @@ class _Chains(Mapping):
                 raise arguments.wrong(ValueError, "changes", name, allowed)
             upload[name] = tree_map(torch.sub, upload[name], local.inbox[name])
         return replace(reply, upload=upload)
+
+    def sent(self, names: set[str]) -> set[str]:
+        """What was sent. Raises: ValueError (not what a release was entered for)."""
+        late = sorted(n for n in names if self._before is not None and self.keys_of(n) and n not in self._before)
+        if late:
+            allowed = f"what the exchange says it sends (like): {sorted(self._before)}, as noise follows"
+            raise arguments.wrong(ValueError, "uploads", late, allowed)
+        self.seen = names
+        return names
 
     def put_back(self, uploads: Uploads) -> Uploads:
         """The differences on top of what was sent down."""
