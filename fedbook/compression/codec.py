@@ -151,6 +151,7 @@ class Codec:
         return {name: rows[name] for name in like}
 
 
+@dataclass(frozen=True)
 class UpperTriangle:
     """Codec of an upload that is one symmetric matrix: row by row its entries on and above the diagonal, nothing lost.
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from fedbook.engines.messages import BrokenMessage, pack, unpack
 from fedbook.engines.node import Node
 from fedbook.engines.parts import MOST_NUMBERS, described, packed
-from fedbook.federation.composed import innermost
+from fedbook.federation.composed import taken_apart
 from fedbook.federation.exchange import Chain, ClientsLost, Exchange
 from fedbook.federation.sharding import Done
 from fedbook.federation.simulator import Job, Simulator
@@ -95,7 +95,7 @@ class Remote(Simulator):
         ]
 
     def _request(self, exchange: Exchange, jobs: Sequence[Job], mine: Sequence[Tensor]) -> dict[str, Any]:
-        exchange = innermost(exchange)  # a node knows by itself what is composed around it
+        exchange, around = taken_apart(exchange)
         name = getattr(exchange.work, "__name__", None)
         if not isinstance(name, str) or getattr(exchange.work, "__self__", None) is None:
             raise TypeError(f"work: got {exchange.work}; allowed on this engine are methods of the algorithm")
@@ -105,12 +105,16 @@ class Remote(Simulator):
             each = {word: tree_map(lambda x, s=slot, p=place: x[s, p], tree) for word, tree in exchange.each.items()}
             clients = exchange.cohort.ids[slot, place].tolist()
             parts.append({"group": group.name, "slots": slot.tolist(), "clients": clients, "each": each})
+        here = exchange.down  # held counts by client: to a node the name may have come with something else since
+        held = [n for n in exchange.held if all(past.down[n] is here[n] for past in self._sent if n in past.down)]
+        down = {name: tree for name, tree in here.items() if name not in held}
         return {
             "t": self.t, "token": self.token, "attempt": self.attempt, "number": len(self._sent),
             "times": self._times[exchange.name], "name": exchange.name, "work": name, "judged": self.judged,
             "chain": {word: described(chain) for word, chain in exchange.chain.items()}, "reveal": exchange.reveal,
+            "composed": [one.composition for one in around],
             "like": tree_map(lambda x: x.new_zeros(0, *x.shape), dict(exchange.like)),
-            "down": tree_map(lambda x: packed(x) if isinstance(x, Wire) else x, dict(exchange.down)), "parts": parts,
+            "held": held, "down": tree_map(lambda x: packed(x) if isinstance(x, Wire) else x, down), "parts": parts,
         }  # fmt: skip
 
     def _read(self, exchange: Exchange, answer: bytes | str, rows: Sequence[Tensor]) -> list[Done | None]:

@@ -111,10 +111,14 @@ class Composed:
 
     def configuration(self) -> dict[str, Any]:
         """The algorithm's, and what its uploads pass."""
+        return self.algorithm.configuration() | {"composed": self.composition}
+
+    @property
+    def composition(self) -> dict[str, Any]:
+        """What the uploads pass, in words."""
         chains = {name: repr(chain) for name, chain in self.chains.items()}
         composed = {"chains": chains, "changes": list(self.changes), "public": list(self.public)}
-        composed |= {"adjacency": self.adjacency, "keep": self.keep}
-        return self.algorithm.configuration() | {"composed": composed}
+        return composed | {"adjacency": self.adjacency, "keep": self.keep}
 
     @property
     def noised(self) -> bool:
@@ -181,18 +185,29 @@ class Composed:
         heard.held.clear()
 
 
-def composed(algorithm: Algorithm, exchange: Exchange, num_clients: int) -> Exchange:
-    """``exchange``, as the innermost algorithm makes it, with all that is composed around it; for engines."""
-    if not isinstance(algorithm, Composed):
-        return exchange
-    return _Chains(algorithm, composed(algorithm.algorithm, exchange, num_clients), num_clients).around()
+def layers(algorithm: Algorithm) -> tuple[Algorithm, list[Composed]]:
+    """The algorithm itself, and what is composed around it, the outermost first."""
+    around = []
+    while isinstance(algorithm, Composed):
+        around.append(algorithm)
+        algorithm = algorithm.algorithm
+    return algorithm, around
 
 
-def innermost(exchange: Exchange) -> Exchange:
-    """The inverse of :func:`composed`."""
-    while isinstance(exchange.work, _Work):
-        exchange = exchange.work.chains.exchange
+def composed(around: Sequence[Composed], exchange: Exchange, num_clients: int) -> Exchange:
+    """An exchange of the algorithm itself with all that is composed ``around`` it; for engines."""
+    for one in reversed(around):
+        exchange = _Chains(one, exchange, num_clients).around()
     return exchange
+
+
+def taken_apart(exchange: Exchange) -> tuple[Exchange, list[Composed]]:
+    """The inverse of :func:`composed`."""
+    around = []
+    while isinstance(exchange.work, _Work):
+        around.append(exchange.work.chains.composed)
+        exchange = exchange.work.chains.exchange
+    return exchange, around
 
 
 class _Chains(Mapping):
