@@ -136,14 +136,13 @@ class Remote(Simulator):
 
     def _done(self, exchange: Exchange, part: Mapping[str, Any], rows: int) -> Done:
         upload, wire = dict(part["upload"]), {}
+        codecs = {name: exchange.chain.get(name, Chain()).codec for name in [*upload, *part["encoded"]]}
+        if wrong := sorted(name for name, codec in codecs.items() if (codec is None) == (name in part["encoded"])):
+            raise BrokenMessage(f"its uploads {wrong} are not encoded as it was asked")
         for name, sent in part["encoded"].items():
-            codec = exchange.chain.get(name, Chain()).codec
-            if (
-                codec is None
-                or not all(isinstance(one, Encoded) for one in sent["buffers"])
-                or len(sent["buffers"]) != rows
-            ):
-                raise BrokenMessage(f"its upload {name!r} is encoded as nobody asked")
+            codec = codecs[name]
+            if not all(isinstance(one, Encoded) for one in sent["buffers"]) or len(sent["buffers"]) != rows:
+                raise BrokenMessage(f"its upload {name!r} is not {rows} encoded buffers, one a client")
             shapes = {leaf: (rows, *x.shape[1:]) for leaf, x in flatten(sent["form"]).items()}
             if sum(map(math.prod, shapes.values())) > MOST_NUMBERS:
                 raise BrokenMessage(f"its upload {name!r} would decode to more than {MOST_NUMBERS} numbers")

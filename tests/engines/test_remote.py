@@ -123,7 +123,7 @@ class Listening(InMemory):
 
 
 @pytest.mark.parametrize(
-    "name", ["fedavg, top-k", "fedsc, top-k", "fedx", "hetero-ssfl, hexagons", "dp2-fedsam, scalar", "c-vfl, large"]
+    "name", ["fedavg, top-k", "fedsc, top-k", "hetero-ssfl, hexagons", "dp2-fedsam, scalar", "c-vfl, large"]
 )
 def test_what_is_encoded_or_at_hand_crosses_as_the_ledger_counts_it(name):
     """One client a node, and a head of at most 2,000 bytes a message: decoded, any of them is far beyond."""
@@ -193,6 +193,29 @@ def test_a_node_that_fails_is_named_and_the_average_goes_on_without_it(spoil):
     assert set(rounds.lost) == {1, 4} and all("node n1" in why for why in rounds.lost.values())
     assert [record.cohort for record in rounds.history] == [[6], [4]]
     assert all(x.isfinite().all() for _, x in leaves(rounds.server))
+
+
+def decoded(answer):
+    said = unpack(answer)
+    for part in said["parts"]:
+        sent = part["encoded"].pop("theta", {"buffers": [], "form": {}})
+        rows = len(sent["buffers"])
+        part["upload"]["theta"] = tree_map(lambda x, rows=rows: x.new_zeros(rows, *x.shape[1:]), sent["form"])
+    return pack(said)
+
+
+def cut_short(answer):
+    said = unpack(answer)
+    for part in said["parts"]:
+        for sent in part["encoded"].values():
+            sent["buffers"] = [Encoded(one.buffer[:-1]) for one in sent["buffers"]]
+    return pack(said)
+
+
+@pytest.mark.parametrize("spoil", [decoded, cut_short])
+def test_an_upload_that_is_not_encoded_as_asked_is_refused(spoil):
+    rounds = run(over("fedavg, top-k", Breaking(nodes("fedavg, top-k"), "n1", 2, spoil)))
+    assert set(rounds.lost) == {1, 4} and all("node n1: its" in why for why in rounds.lost.values())
 
 
 def test_a_round_done_again_finds_the_clients_as_it_found_them_first():
