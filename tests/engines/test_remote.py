@@ -9,11 +9,12 @@ import torch
 from fedbook.compression import AnyWidth, Codec
 from fedbook.engines import BrokenMessage, InMemory, Node, Remote, pack, unpack
 from fedbook.experiment import plan
-from fedbook.federation import Chain, Rounds, run
+from fedbook.federation import Chain, Everyone, Exchange, Reply, Rounds, run
 from fedbook.federation.composed import Composed
 from fedbook.federation.exchange import ClientsLost
 from fedbook.federation.tree import leaves, tree_map
 from fedbook.papers import paper as by_name
+from fedbook.papers.fedavg import FedAvg
 from fedbook.privacy import ClientGaussian, Clip
 from fedbook.wire import Encoded
 
@@ -283,6 +284,28 @@ def test_a_node_does_only_what_it_is_there_for(change, word):
     over("fedavg, sums", transport).step()
     asked = unpack(heard[0]["n0"])
     assert word in unpack(transport.nodes["n0"].answer(pack(asked | change)))["refused"]
+
+
+class Again(FedAvg):
+    """Clients get theta, then another one, then are told to take the first, which they had."""
+
+    def echo(self, local):
+        return Reply(upload={"theta": local.inbox["theta"]})
+
+    def round(self, server, turn):
+        other = tree_map(lambda x: x + 1, server["theta"])
+        for theta, held in ((server["theta"], ()), (other, ()), (server["theta"], ("theta",))):
+            up = yield Exchange(turn.cohort(Everyone()), self.echo, {"theta": theta}, held=held)
+        return server | {"theta": tree_map(lambda x: 2 * x[:, 0], up["theta"])}
+
+
+def test_what_is_at_hand_is_what_the_server_means_by_it():
+    def rounds(**options):
+        made = planned("fedavg").rounds(**LOOP)
+        return Rounds(Again(made.algorithm.config, made.algorithm.model), made.federation, 2, seeds=(3,), **options)
+
+    transport = InMemory([Node(f"n{n}", rounds(), range(n, 6, 3)) for n in range(3)])
+    assert same(run(rounds(simulator=partial(Remote, transport))), run(rounds()))
 
 
 def with_noise(multiplier, **options):
