@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,8 +31,12 @@ class Encoded:
 class Wire:
     """A broadcast that travels encoded: the decoded values and the buffers that really cross.
 
+    ``codec`` reads the buffers, all in a line, as a tensor of the shape ``rows`` (without: that of ``value``). Where it
+    is not known, an engine whose nodes lie elsewhere sends the values.
     Shapes: ``value`` [S, ...]; ``buffers`` one tuple of encoded buffers for each of the S federations.
     """
 
     value: Tensor
     buffers: tuple[tuple[Encoded, ...], ...]
+    codec: Any = None
+    rows: tuple[int, ...] | None = None

@@ -151,6 +151,7 @@ class Codec:
         return {name: rows[name] for name in like}
 
 
+@dataclass(frozen=True)
 class UpperTriangle:
     """Codec of an upload that is one symmetric matrix: row by row its entries on and above the diagonal, nothing lost.
 
@@ -181,7 +182,7 @@ class UpperTriangle:
 
 def triangle_wire(matrices: Tensor) -> Wire:
     """A broadcast of symmetric matrices [S, H, H] as their upper triangles. Raises: TypeError, ValueError."""
-    return Wire(matrices, tuple((buffer,) for buffer in _triangles(matrices)))
+    return Wire(matrices, tuple((buffer,) for buffer in _triangles(matrices)), UpperTriangle())
 
 
 def _triangles(rows: Tensor) -> list[Encoded]:

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from fedbook.engines.messages import BrokenMessage, pack, unpack
-from fedbook.engines.parts import made
+from fedbook.engines.parts import made, unpacked
 from fedbook.federation import checkpoint
 from fedbook.federation.cohort import Cohort
+from fedbook.federation.composed import composed, layers
 from fedbook.federation.exchange import Exchange
 from fedbook.federation.loop import Rounds
 from fedbook.federation.population import Federation, Group
@@ -41,12 +42,13 @@ class Node:
         )
         self.path = None if folder is None else Path(folder) / STATE
         self.t, self.token, self.before = -2, "", self._state()
+        self.heard: dict[str, Tree] = {}  # this round's broadcasts: a later exchange may build on them
         self._configuration = {k: v for k, v in rounds.configuration().items() if k != "data"} | {"node": name}
         if self.path is not None and self.path.exists():
             saved = checkpoint.load(self.path)
             checkpoint.same_configuration(saved["configuration"], self._configuration, self.path)
             self.t, self.token, self.before = saved["t"], saved["token"], saved["before"]
-            self.simulator.clients = saved["now"]
+            self.simulator.clients, self.heard = saved["now"], saved["heard"]
 
     def answer(self, request: bytes) -> bytes:
         """The answer to one message; to one that it refuses, the reason."""
@@ -83,11 +85,17 @@ class Node:
             self.before = self._state()
         elif token != self.token:
             self.simulator.clients = tree_map(torch.clone, self.before)
+        if (t, token) != (self.t, self.token):
+            self.heard = {}
         self.t, self.token = t, token
 
     def _exchange(self, asked: Mapping[str, Any]) -> tuple[Exchange, list[Tensor]]:
         """The exchange as this node sees it, a cohort of its own clients, and the places in it of each part's rows."""
-        work = getattr(type(self.algorithm), asked["work"], None)
+        algorithm, around = layers(self.algorithm)
+        here = [one.composition for one in around]
+        if asked["composed"] != here:  # uploads would be read for what they are not, or their noise not counted
+            raise BrokenMessage(f"composed: got {asked['composed']}; allowed is {here}, as in this node's own run")
+        work = getattr(type(algorithm), asked["work"], None)
         if (
             work is None
             or asked["work"].startswith("_")
@@ -114,15 +122,21 @@ class Node:
                 for (_, whole), (_, x) in zip(leaves(each[word]), leaves(rows), strict=True):
                     whole[slot, place] = x
         chain = {word: made(value) for word, value in asked["chain"].items()}
-        bound = getattr(self.algorithm, asked["work"])
-        return Exchange(cohort, bound, down=asked["down"], each=each, chain=chain, name=asked["name"]), places
+        self.heard |= tree_map(lambda x: unpacked(x) if isinstance(x, list) else x, asked["down"])
+        down = {name: self.heard[name] for name in (*asked["held"], *asked["down"])}
+        like = tree_map(lambda x: x.new_zeros(x.shape[1:]), asked["like"])
+        exchange = Exchange(
+            cohort, getattr(algorithm, asked["work"]), down, each, chain, asked["reveal"], like, name=asked["name"]
+        )
+        return composed(around, exchange, self.simulator.federation.num_clients), places
 
     def _state(self) -> dict[str, Tree]:
         return tree_map(torch.clone, self.simulator.clients)
 
     def _keep(self) -> None:
         if self.path is not None:
-            state = {"t": self.t, "token": self.token, "before": self.before, "now": self.simulator.clients}
+            state = {"t": self.t, "token": self.token, "before": self.before, "heard": self.heard}
+            state |= {"now": self.simulator.clients}
             checkpoint.save(self.path, state | {"configuration": self._configuration})
 
 

@@ -17,14 +17,13 @@ from torch import Tensor
 
 from fedbook.engines.messages import BrokenMessage, pack, unpack
 from fedbook.engines.node import Node
-from fedbook.engines.parts import described
+from fedbook.engines.parts import MOST_NUMBERS, described, packed
+from fedbook.federation.composed import taken_apart
 from fedbook.federation.exchange import Chain, ClientsLost, Exchange
 from fedbook.federation.sharding import Done
 from fedbook.federation.simulator import Job, Simulator
 from fedbook.federation.tree import Tree, flatten, leaves, tree_map, unflatten
 from fedbook.wire import Encoded, Wire
-
-MOST_NUMBERS = 2**28  # of one decoded upload: what a node says of its size is not believed beyond it
 
 
 class Transport(Protocol):
@@ -96,6 +95,7 @@ class Remote(Simulator):
         ]
 
     def _request(self, exchange: Exchange, jobs: Sequence[Job], mine: Sequence[Tensor]) -> dict[str, Any]:
+        exchange, around = taken_apart(exchange)
         name = getattr(exchange.work, "__name__", None)
         if not isinstance(name, str) or getattr(exchange.work, "__self__", None) is None:
             raise TypeError(f"work: got {exchange.work}; allowed on this engine are methods of the algorithm")
@@ -105,11 +105,16 @@ class Remote(Simulator):
             each = {word: tree_map(lambda x, s=slot, p=place: x[s, p], tree) for word, tree in exchange.each.items()}
             clients = exchange.cohort.ids[slot, place].tolist()
             parts.append({"group": group.name, "slots": slot.tolist(), "clients": clients, "each": each})
+        here = exchange.down  # held counts by client: to a node the name may have come with something else since
+        held = [n for n in exchange.held if all(past.down[n] is here[n] for past in self._sent if n in past.down)]
+        down = {name: tree for name, tree in here.items() if name not in held}
         return {
             "t": self.t, "token": self.token, "attempt": self.attempt, "number": len(self._sent),
             "times": self._times[exchange.name], "name": exchange.name, "work": name, "judged": self.judged,
-            "chain": {word: described(chain) for word, chain in exchange.chain.items()},
-            "down": tree_map(lambda x: x.value if isinstance(x, Wire) else x, dict(exchange.down)), "parts": parts,
+            "chain": {word: described(chain) for word, chain in exchange.chain.items()}, "reveal": exchange.reveal,
+            "composed": [one.composition for one in around],
+            "like": tree_map(lambda x: x.new_zeros(0, *x.shape), dict(exchange.like)),
+            "held": held, "down": tree_map(lambda x: packed(x) if isinstance(x, Wire) else x, down), "parts": parts,
         }  # fmt: skip
 
     def _read(self, exchange: Exchange, answer: bytes | str, rows: Sequence[Tensor]) -> list[Done | None]:
@@ -131,14 +136,13 @@ class Remote(Simulator):
 
     def _done(self, exchange: Exchange, part: Mapping[str, Any], rows: int) -> Done:
         upload, wire = dict(part["upload"]), {}
+        codecs = {name: exchange.chain.get(name, Chain()).codec for name in [*upload, *part["encoded"]]}
+        if wrong := sorted(name for name, codec in codecs.items() if (codec is None) == (name in part["encoded"])):
+            raise BrokenMessage(f"its uploads {wrong} are not encoded as it was asked")
         for name, sent in part["encoded"].items():
-            codec = exchange.chain.get(name, Chain()).codec
-            if (
-                codec is None
-                or not all(isinstance(one, Encoded) for one in sent["buffers"])
-                or len(sent["buffers"]) != rows
-            ):
-                raise BrokenMessage(f"its upload {name!r} is encoded as nobody asked")
+            codec = codecs[name]
+            if not all(isinstance(one, Encoded) for one in sent["buffers"]) or len(sent["buffers"]) != rows:
+                raise BrokenMessage(f"its upload {name!r} is not {rows} encoded buffers, one a client")
             shapes = {leaf: (rows, *x.shape[1:]) for leaf, x in flatten(sent["form"]).items()}
             if sum(map(math.prod, shapes.values())) > MOST_NUMBERS:
                 raise BrokenMessage(f"its upload {name!r} would decode to more than {MOST_NUMBERS} numbers")

@@ -111,10 +111,14 @@ class Composed:
 
     def configuration(self) -> dict[str, Any]:
         """The algorithm's, and what its uploads pass."""
+        return self.algorithm.configuration() | {"composed": self.composition}
+
+    @property
+    def composition(self) -> dict[str, Any]:
+        """What the uploads pass, in words."""
         chains = {name: repr(chain) for name, chain in self.chains.items()}
         composed = {"chains": chains, "changes": list(self.changes), "public": list(self.public)}
-        composed |= {"adjacency": self.adjacency, "keep": self.keep}
-        return self.algorithm.configuration() | {"composed": composed}
+        return composed | {"adjacency": self.adjacency, "keep": self.keep}
 
     @property
     def noised(self) -> bool:
@@ -152,9 +156,9 @@ class Composed:
             self._enter(heard, passed)
             for _, release, cohort in chains.releases():
                 turn.release(release, cohort)
-            uploads = yield replace(exchange, chain=chains, work=_Work(exchange.work, chains))
+            uploads = yield chains.around()
             delivered |= not isinstance(uploads, Uploads) or bool(uploads.parts)
-            names = chains.seen = uploads.names
+            names = chains.sent(uploads.names)
             sent |= names
             matched |= {key for name in names for key in chains.keys_of(name)}
             unsent = {name for name, _, _ in chains.releases()} - names
@@ -179,6 +183,31 @@ class Composed:
                 release, cohort = chains.restated(release, cohort)
             heard.inner.release(release, cohort)
         heard.held.clear()
+
+
+def layers(algorithm: Algorithm) -> tuple[Algorithm, list[Composed]]:
+    """The algorithm itself, and what is composed around it, the outermost first."""
+    around = []
+    while isinstance(algorithm, Composed):
+        around.append(algorithm)
+        algorithm = algorithm.algorithm
+    return algorithm, around
+
+
+def composed(around: Sequence[Composed], exchange: Exchange, num_clients: int) -> Exchange:
+    """An exchange of the algorithm itself with all that is composed ``around`` it; for engines."""
+    for one in reversed(around):
+        exchange = _Chains(one, exchange, num_clients).around()
+    return exchange
+
+
+def taken_apart(exchange: Exchange) -> tuple[Exchange, list[Composed]]:
+    """The inverse of :func:`composed`."""
+    around = []
+    while isinstance(exchange.work, _Work):
+        around.append(exchange.work.chains.composed)
+        exchange = exchange.work.chains.exchange
+    return exchange, around
 
 
 class _Chains(Mapping):
@@ -251,6 +280,10 @@ class _Chains(Mapping):
 
     # --- what passes
 
+    def around(self) -> Exchange:
+        """The exchange with these chains."""
+        return replace(self.exchange, chain=self, work=_Work(self.exchange.work, self))
+
     def differences(self, reply: Reply, local: Local) -> Reply:
         """What the work wants to send, as it enters the chains. Raises: ValueError (in clear beside noised uploads)."""
         if self.composed.noised:
@@ -259,10 +292,6 @@ class _Chains(Mapping):
             if bare:
                 allowed = "a chain with noise for each, or public= where they tell nothing of the clients' data"
                 raise arguments.wrong(ValueError, "uploads without noise", bare, allowed)
-        late = [n for n in reply.upload if self._before is not None and self.keys_of(n) and n not in self._before]
-        if late:
-            allowed = f"what the exchange says it sends (like): {sorted(self._before)}, as noise follows"
-            raise arguments.wrong(ValueError, "uploads", late, allowed)
         upload = dict(reply.upload)
         for name in filter(self._changes, reply.upload):
             new, old = (flatten(tree) for tree in (upload[name], local.inbox[name]))
@@ -271,6 +300,15 @@ class _Chains(Mapping):
                 raise arguments.wrong(ValueError, "changes", name, allowed)
             upload[name] = tree_map(torch.sub, upload[name], local.inbox[name])
         return replace(reply, upload=upload)
+
+    def sent(self, names: set[str]) -> set[str]:
+        """What was sent. Raises: ValueError (not what a release was entered for)."""
+        late = sorted(n for n in names if self._before is not None and self.keys_of(n) and n not in self._before)
+        if late:
+            allowed = f"what the exchange says it sends (like): {sorted(self._before)}, as noise follows"
+            raise arguments.wrong(ValueError, "uploads", late, allowed)
+        self.seen = names
+        return names
 
     def put_back(self, uploads: Uploads) -> Uploads:
         """The differences on top of what was sent down."""

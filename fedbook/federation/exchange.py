@@ -167,8 +167,14 @@ class Part:
 class Uploads:
     """The uploads of a cohort, each client's own (``reveal="each"``)."""
 
-    def __init__(self, cohort: Cohort, parts: list[Part], like: Mapping[str, Tree] | None = None):
-        self.cohort, self.parts, self._like = cohort, parts, dict(like or {})
+    def __init__(
+        self,
+        cohort: Cohort,
+        parts: list[Part],
+        like: Mapping[str, Tree] | None = None,
+        chain: Mapping[str, Chain] | None = None,
+    ):
+        self.cohort, self.parts, self._like, self._chain = cohort, parts, dict(like or {}), chain or {}
 
     @property
     def names(self) -> set[str]:
@@ -232,7 +238,8 @@ class Uploads:
             if name in part.wire:
                 buffers.append((part.wire[name][r],))
         value = torch.stack(values)
-        return Wire(value, tuple(buffers)) if len(buffers) == len(values) else value
+        codec = self._chain.get(name, Chain()).codec
+        return Wire(value, tuple(buffers), codec) if len(buffers) == len(values) else value
 
 
 class Total:

@@ -82,7 +82,7 @@ class Simulator:
         sent = {name for part in parts for name in part.tree}
         if parts and not set(exchange.chain) <= sent:  # a misspelt name would go unclipped and without noise
             raise arguments.wrong(ValueError, "chain", sorted(exchange.chain), f"names of the uploads {sorted(sent)}")
-        uploads = Uploads(cohort, parts, exchange.like)
+        uploads = Uploads(cohort, parts, exchange.like, exchange.chain)
         return uploads if exchange.reveal == "each" else Total.of(uploads, exchange.like)
 
     def run(self, exchange: Exchange, jobs: Sequence[Job]) -> list[sharding.Done]:

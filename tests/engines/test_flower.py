@@ -22,7 +22,11 @@ DIGITS = {"train_samples": 240, "test_samples": 60}
 ALIGNED = {"local_epochs": 1, "alignment_samples": 20, "alignment_batch": 20}
 RUNS = {
     "fedavg": ("fedavg", "digits", {**DIGITS, "clients": 6, "clients_per_round": 4, "rounds": 2}),
-    "fedsc": ("fedsc", "digits", {**DIGITS, "clients": 3, "classes_per_client": 4, "rounds": 1, "local_epochs": 1}),
+    "fedsc": (
+        "fedsc",
+        "digits",
+        {**DIGITS, "clients": 3, "partition": "iid", "rounds": 1, "local_epochs": 1, "compressor": "topk", "bits": 2},
+    ),
     "hetero_ssfl": ("hetero-ssfl", "digits", {**DIGITS, **ALIGNED, "clients": 3, "classes_per_client": 4, "rounds": 1}),
     "prirfed": ("dp-rsgd", "pca-digits", {"agents": 6, "samples": 120, "rounds": 1}),
     "dp2_fedsam": ("dp2-fedsam", "digits", {"clients": 6, "train_samples": 240, "rounds": 2}),

@@ -6,33 +6,49 @@ from functools import partial
 import pytest
 import torch
 
+from fedbook.compression import AnyWidth, Codec
 from fedbook.engines import BrokenMessage, InMemory, Node, Remote, pack, unpack
 from fedbook.experiment import plan
-from fedbook.federation import run
+from fedbook.federation import Chain, Everyone, Exchange, Reply, Rounds, run
+from fedbook.federation.composed import Composed
 from fedbook.federation.exchange import ClientsLost
 from fedbook.federation.tree import leaves, tree_map
 from fedbook.papers import paper as by_name
+from fedbook.papers.fedavg import FedAvg
+from fedbook.privacy import ClientGaussian, Clip
 from fedbook.wire import Encoded
 
 VIEWS = {"rounds": 2, "local_epochs": 1, "bank": 4, "classes_per_client": 2}
+EQUAL = {"partition": "iid"}  # no padding, so no rounding that a codec would make a step of: see same
 SMALL = {"clients": 6, "train_samples": 240, "test_samples": 60}
 RUNS = {
     "fedavg": ("fedavg", "fedavg", "digits", {**SMALL, "rounds": 3, "clients_per_round": 4}),
     "fedavg, sums": ("fedavg", "fedavg", "digits", {**SMALL, "reveal": "sum", "rounds": 2, "clients_per_round": 6}),
+    "fedavg, top-k": ("fedavg", "fedavg", "digits",
+                      {**SMALL, "rounds": 2, "clients_per_round": 4, "compressor": "topk", "bits": 2}),
     "fedsc": ("fedsc", "fedsc", "digits", {**SMALL, **VIEWS}),
+    "fedsc, top-k": ("fedsc", "fedsc", "digits", {**SMALL, **EQUAL, "rounds": 2, "local_epochs": 1, "bank": 4,
+                                                  "compressor": "topk", "bits": 2}),
     "fedx": ("fedsc", "fedx", "digits", {**SMALL, **VIEWS}),
     "fedca": ("fedsc", "fedca", "digits", {**SMALL, **VIEWS}),
     "hetero-ssfl": ("hetero_ssfl", "hetero-ssfl", "digits",
                     {**SMALL, "rounds": 2, "local_epochs": 1, "alignment_samples": 20, "alignment_batch": 20}),
+    "hetero-ssfl, hexagons": ("hetero_ssfl", "hetero-ssfl", "digits",
+                              {**SMALL, "rounds": 2, "local_epochs": 1, "alignment_samples": 20, "alignment_batch": 20,
+                               "send": "representations", "compressor": "hex", "bits": 3}),
     "fedema": ("hetero_ssfl", "fedema", "digits", {**SMALL, "rounds": 2, "local_epochs": 1, "alignment_samples": 20}),
     "dp-rsgd": ("prirfed", "dp-rsgd", "pca-digits", {"agents": 6, "samples": 120, "rounds": 2}),
     "dp-rsvrg": ("prirfed", "dp-rsvrg", "pca-digits", {"agents": 6, "samples": 120, "rounds": 2}),
     "dp2-fedsam": ("dp2_fedsam", "dp2-fedsam", "digits", {"clients": 6, "train_samples": 240, "rounds": 3}),
     "dp2-fedsam, noise by clients": ("dp2_fedsam", "dp2-fedsam", "digits",
         {"clients": 6, "train_samples": 240, "rounds": 2, "noise_by": "clients", "sampling": "fixed"}),
+    "dp2-fedsam, scalar": ("dp2_fedsam", "dp2-fedsam", "digits", {"clients": 6, "train_samples": 240, "rounds": 2,
+                                                                  **EQUAL, "compressor": "scalar", "bits": 8}),
     "c-vfl": ("cvfl", "c-vfl", "digits", {"train_samples": 100, "test_samples": 50, "rounds": 3, "batch_size": 20}),
     "c-vfl, top-k": ("cvfl", "c-vfl", "digits", {"train_samples": 100, "test_samples": 50, "rounds": 3,
                                                  "batch_size": 20, "compressor": "topk", "bits": 8}),
+    "c-vfl, large": ("cvfl", "c-vfl", "digits", {"train_samples": 1200, "test_samples": 50, "rounds": 2,
+                                                 "batch_size": 500, "compressor": "scalar", "bits": 2}),
     "c-vfl-one-step": ("cvfl", "c-vfl-one-step", "digits",
                        {"train_samples": 100, "test_samples": 50, "rounds": 2, "batch_size": 20}),
     "secure-sum": ("cvfl", "secure-sum", "digits", {"train_samples": 100, "test_samples": 50, "rounds": 2,
@@ -94,6 +110,37 @@ def test_without_a_judge_state_and_trace_stay_and_little_more_crosses_than_the_l
     assert up < quiet.simulator.crossed["up"] < up + 3 * 3 * 1000  # rounds, nodes, bytes of a head
 
 
+class Listening(InMemory):
+    """Counts the messages; ``before`` each, nodes may be made anew."""
+
+    def __init__(self, made, before=None):
+        super().__init__(made.nodes.values())
+        self.before, self.messages = before, 0
+
+    def ask(self, requests):
+        self.messages += len(requests)
+        self.nodes = self.before().nodes if self.before else self.nodes
+        return super().ask(requests)
+
+
+@pytest.mark.parametrize(
+    "name", ["fedavg, top-k", "fedsc, top-k", "hetero-ssfl, hexagons", "dp2-fedsam, scalar", "c-vfl, large"]
+)
+def test_what_is_encoded_or_at_hand_crosses_as_the_ledger_counts_it(name):
+    """One client a node, and a head of at most 2,000 bytes a message: decoded, any of them is far beyond."""
+    transport = Listening(nodes(name, planned(name).rounds(**LOOP).federation.num_clients))
+    rounds = run(over(name, transport, judged=False))
+    for way, crossed in rounds.simulator.crossed.items():
+        counted = sum(rounds.bytes.total[part][way][0] for part in ("setup", "rounds"))
+        assert counted < crossed < counted + 2000 * transport.messages
+
+
+@pytest.mark.parametrize("name", ["fedsc, top-k", "dp2-fedsam, scalar"])
+def test_a_node_may_be_another_process_at_every_message(name, tmp_path):
+    fresh = partial(nodes, name, folder=tmp_path)
+    assert same(run(over(name, Listening(fresh(), fresh))), alone(name), name not in ROUNDED)
+
+
 class Breaking(InMemory):
     """Says something else than the nodes do: ``spoil(answer)`` in place of ``whose`` answer to message ``when``."""
 
@@ -147,6 +194,29 @@ def test_a_node_that_fails_is_named_and_the_average_goes_on_without_it(spoil):
     assert set(rounds.lost) == {1, 4} and all("node n1" in why for why in rounds.lost.values())
     assert [record.cohort for record in rounds.history] == [[6], [4]]
     assert all(x.isfinite().all() for _, x in leaves(rounds.server))
+
+
+def decoded(answer):
+    said = unpack(answer)
+    for part in said["parts"]:
+        sent = part["encoded"].pop("theta", {"buffers": [], "form": {}})
+        rows = len(sent["buffers"])
+        part["upload"]["theta"] = tree_map(lambda x, rows=rows: x.new_zeros(rows, *x.shape[1:]), sent["form"])
+    return pack(said)
+
+
+def cut_short(answer):
+    said = unpack(answer)
+    for part in said["parts"]:
+        for sent in part["encoded"].values():
+            sent["buffers"] = [Encoded(one.buffer[:-1]) for one in sent["buffers"]]
+    return pack(said)
+
+
+@pytest.mark.parametrize("spoil", [decoded, cut_short])
+def test_an_upload_that_is_not_encoded_as_asked_is_refused(spoil):
+    rounds = run(over("fedavg, top-k", Breaking(nodes("fedavg, top-k"), "n1", 2, spoil)))
+    assert set(rounds.lost) == {1, 4} and all("node n1: its" in why for why in rounds.lost.values())
 
 
 def test_a_round_done_again_finds_the_clients_as_it_found_them_first():
@@ -214,6 +284,47 @@ def test_a_node_does_only_what_it_is_there_for(change, word):
     over("fedavg, sums", transport).step()
     asked = unpack(heard[0]["n0"])
     assert word in unpack(transport.nodes["n0"].answer(pack(asked | change)))["refused"]
+
+
+class Again(FedAvg):
+    """Clients get theta, then another one, then are told to take the first, which they had."""
+
+    def echo(self, local):
+        return Reply(upload={"theta": local.inbox["theta"]})
+
+    def round(self, server, turn):
+        other = tree_map(lambda x: x + 1, server["theta"])
+        for theta, held in ((server["theta"], ()), (other, ()), (server["theta"], ("theta",))):
+            up = yield Exchange(turn.cohort(Everyone()), self.echo, {"theta": theta}, held=held)
+        return server | {"theta": tree_map(lambda x: 2 * x[:, 0], up["theta"])}
+
+
+def test_what_is_at_hand_is_what_the_server_means_by_it():
+    def rounds(**options):
+        made = planned("fedavg").rounds(**LOOP)
+        return Rounds(Again(made.algorithm.config, made.algorithm.model), made.federation, 2, seeds=(3,), **options)
+
+    transport = InMemory([Node(f"n{n}", rounds(), range(n, 6, 3)) for n in range(3)])
+    assert same(run(rounds(simulator=partial(Remote, transport))), run(rounds()))
+
+
+def with_noise(multiplier, **options):
+    """FedAvg whose clients clip, add noise and quantise; none of it is the algorithm's own."""
+    made = planned("fedavg").rounds(**LOOP)
+    codec = Codec(AnyWidth("scalar", 8))
+    chain = Chain((Clip(1.0), ClientGaussian(multiplier)), codec)
+    algorithm = Composed(made.algorithm, {"theta": chain}, public=("weight",))
+    return Rounds(algorithm, made.federation, 2, seeds=(3,), **LOOP, **options)
+
+
+def test_noise_that_is_composed_is_added_by_the_nodes_own_run():
+    def transport(multiplier):
+        return InMemory([Node(f"n{n}", with_noise(multiplier), range(n, 6, 3)) for n in range(3)])
+
+    whole = run(with_noise(0.5))
+    assert same(run(with_noise(0.5, simulator=partial(Remote, transport(0.5)))), whole)
+    with pytest.raises(ClientsLost, match="composed: got .*ClientGaussian.*0.5"):
+        run(with_noise(0.5, simulator=partial(Remote, transport(0.0))))
 
 
 def test_messages_keep_every_bit_and_refuse_other_bytes():

@@ -268,7 +268,8 @@ class CVFL:
         total = yield Exchange(everyone, work=self.embed_masked, chain=chain, reveal="sum", name="embeddings")
         codes = secure.codes(total["h"])  # [S, B, P], whole numbers of w bits
         buffers = secure.wire.encode(codes, turn.streams("sum"))
-        down = {"codes": Wire(codes, tuple((b,) for b in buffers)), "theta0": self._server_view(server, turn)}
+        sent = Wire(codes, tuple((b,) for b in buffers), Codec(secure.wire))
+        down = {"codes": sent, "theta0": self._server_view(server, turn)}
         yield Exchange(everyone, down=down, work=self.train_on_sum, name="views")
         z = secure.total(codes, turn.seeds, turn.t, next(iter(self.problem.parts.values())))
         return server | {"theta0": self._server_steps(server["theta0"], z, turn)}
@@ -436,7 +437,8 @@ class CVFL:
             return p
         codec = Codec(scheme)
         buffers = codec.encode({"": rows}, turn.dither_streams(f"server {name}"))
-        return Wire(codec.decode(buffers, {"": rows})[""].view(p.shape), tuple((buffer,) for buffer in buffers))
+        value = codec.decode(buffers, {"": rows})[""].view(p.shape)
+        return Wire(value, tuple((buffer,) for buffer in buffers), codec, tuple(rows.shape))
 
     def _labels(self, turn: Turn) -> Tensor:
         return self.problem.y[self._ids(turn.seeds, turn.t).to(self.problem.y.device)]

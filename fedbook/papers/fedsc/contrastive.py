@@ -360,7 +360,8 @@ class FilledRows:
 
 def filled_wire(tables: Tensor) -> Wire:
     """A broadcast of tables [S, K, M, H], each without the zero rows at its end."""
-    return Wire(tables, tuple(tuple(_packed(table) for table in seed_tables) for seed_tables in tables.cpu()))
+    buffers = tuple(tuple(_packed(table) for table in seed_tables) for seed_tables in tables.cpu())
+    return Wire(tables, buffers, FilledRows(), tuple(tables.flatten(0, 1).shape))
 
 
 def _packed(table: Tensor) -> Encoded:
