@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from fedbook import privacy
-from fedbook.privacy.audit import largest_epsilon
 from fedbook.randomness import stream
 
 RNG, ROWS, SCORES = stream(0, "noise"), {"w": torch.ones(2, 3)}, torch.linspace(0, 1, 10)
@@ -36,7 +35,6 @@ LIMITS = {
     "rounds": [-1], "runs": [1], "std": [-1.0, math.inf], "mu": [-1.0],
 }  # fmt: skip
 FUNCTIONS = [getattr(privacy, name) for name in privacy.__all__ if inspect.isfunction(getattr(privacy, name))]
-FUNCTIONS.append(largest_epsilon)
 CASES = [
     pytest.param(function, name, value, id=f"{function.__name__}-{name}-{number}")
     for function in FUNCTIONS
