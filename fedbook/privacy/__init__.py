@@ -30,8 +30,6 @@ from fedbook.privacy.sampled import (
     sampled_gaussian_rdp,
     shortcut_rdp,
     smallest_paper_epsilon,
-    without_replacement_floor,
-    without_replacement_rdp,
 )  # fmt: skip
 
 __all__ = [
@@ -40,5 +38,4 @@ __all__ = [
     "gaussian_epsilon_lower_bound", "gaussian_mu", "gaussian_noise", "gaussian_rdp", "gaussian_rdp_epsilon",
     "paper_sigma", "rdp_to_epsilon", "release_sum", "row_norm",
     "sampled_epsilon", "sampled_gaussian_rdp", "shortcut_rdp", "smallest_paper_epsilon", "sum_sensitivity",
-    "without_replacement_floor", "without_replacement_rdp",
 ]  # fmt: skip
