@@ -53,8 +53,8 @@ def test_closed_forms_and_limits():
         closed = math.log1p(rate**2 * math.expm1(1 / z**2))
         assert privacy.sampled_gaussian_rdp(2, z, rate) == pytest.approx(closed, rel=1e-12)
     for order in (2, 7, 300):
-        assert privacy.sampled_gaussian_rdp(order, 3.0, 1.0) == privacy.gaussian_rdp(order, 3.0)
-        assert privacy.sampled_gaussian_rdp(order, 3.0, 1 - 1e-13) == pytest.approx(privacy.gaussian_rdp(order, 3.0))
+        assert privacy.sampled_gaussian_rdp(order, 3.0, 1.0) == pytest.approx(order / 18, rel=1e-15)
+        assert privacy.sampled_gaussian_rdp(order, 3.0, 1 - 1e-13) == pytest.approx(order / 18)
         assert privacy.sampled_gaussian_rdp(order, 0.0, 0.1) == math.inf
         assert privacy.sampled_gaussian_rdp(order, 0.0, 0.0) == privacy.sampled_gaussian_rdp(order, 1.0, 0.0) == 0.0
     assert privacy.sampled_gaussian_rdp(5, 1.0, 0.1, 30) == pytest.approx(
@@ -85,13 +85,10 @@ def test_thousands_of_settings_against_opacus(count):
     rng, orders = np.random.default_rng(1), [2, 3, 4, 6, 9, 14, 24, 48]
     for _ in range(count):
         rate, z = float(10 ** rng.uniform(-4, -1e-3)), float(10 ** rng.uniform(-0.5, 1.5))
-        rounds, delta = int(10 ** rng.uniform(0, 4)), float(10 ** rng.uniform(-8, -1))
+        rounds = int(10 ** rng.uniform(0, 4))
         ours = [privacy.sampled_gaussian_rdp(order, z, rate, rounds) for order in orders]
         theirs = opacus_rdp.compute_rdp(q=rate, noise_multiplier=z, steps=rounds, orders=orders)
         assert np.allclose(ours, theirs, rtol=1e-3, atol=0), (rate, z, rounds)
-        epsilon, _ = privacy.rdp_to_epsilon(orders, ours, delta)
-        opacus, _ = opacus_rdp.get_privacy_spent(orders=orders, rdp=theirs, delta=delta)
-        assert epsilon == pytest.approx(max(0.0, opacus), rel=1e-3, abs=1e-9), (rate, z, rounds, delta)
 
 
 def test_rounds_add_up_although_participation_stays_hidden():
@@ -140,7 +137,7 @@ def test_dp_accounting_is_below_lemma_4_for_fixed_cohorts():
     for rate, z in [(0.05, 2.0), (0.01, 1.0), (0.3, 1.0), (0.05, 20.0)]:
         theirs = _curve(Draws("fixed", rate, z, 1), FIXED_ORDERS)
         lemma = np.array([lemma_4(order, z, rate) for order in FIXED_ORDERS])
-        plain = np.array([privacy.gaussian_rdp(order, z) for order in FIXED_ORDERS])
+        plain = 0.5 * np.array(FIXED_ORDERS) / z**2
         assert (theirs <= np.minimum(lemma, plain) * (1 + 1e-9)).all()
         assert theirs[0] == pytest.approx(min(lemma[0], plain[0]), rel=1e-9)  # order 2: the same formula
 
@@ -164,14 +161,14 @@ def test_fixed_cohorts_by_the_strengthened_theorem():
                 least = min(4 * math.sqrt(low * high), 2 * math.exp(0.5 * l * (l - 1) / z**2))
             total += rate**l * math.comb(order, l) * least
         index = FIXED_ORDERS.index(order)
-        bound = min(math.log(total) / (order - 1), privacy.gaussian_rdp(order, z))
+        bound = min(math.log(total) / (order - 1), 0.5 * order / z**2)
         assert _curve(Draws("fixed", rate, z, 1), FIXED_ORDERS)[index] == pytest.approx(bound, rel=1e-8)
 
 
 def test_emptied_units_in_fixed_cohorts_take_half_the_multiplier_or_no_amplification():
     replaced = _curve(Draws("fixed", 0.05, 1.0, 1), FIXED_ORDERS)
     emptied = _curve(Draws("fixed", 0.05, 2.0, 1, emptied=True), FIXED_ORDERS)
-    plain = np.array([privacy.gaussian_rdp(order, 2.0) for order in FIXED_ORDERS])
+    plain = np.array(FIXED_ORDERS) / 8
     assert np.array_equal(emptied, np.minimum(replaced, plain)) and (emptied < replaced).any()
 
 
