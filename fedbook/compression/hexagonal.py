@@ -196,14 +196,6 @@ class Hexagonal(messages.Quantiser):
     def code_count(self, B: int, P: int) -> int:
         return B * (-(-P // 2))
 
-    def squared_error_law(self, low: float | None = None, high: float | None = None) -> float:
-        """Expected squared error of a component under dither, G_2 V (high - low)^2 ("finite": away from the border).
-
-        The range is by default the fixed one. Raises: TypeError, ValueError (no range given and none fixed).
-        """
-        low, high = messages.law_range(self.low, self.high, low, high)
-        return G2 * cell_area(self.bits, self.codebook) * (high - low) ** 2
-
     @property
     def _variant(self) -> bool:
         return self.codebook == "infinite"

@@ -47,13 +47,6 @@ class UniformScalar(messages.Quantiser):
         low, high = messages.law_range(self.low, self.high, low, high)
         return (high - low) / self._intervals
 
-    def squared_error_law(self, low: float | None = None, high: float | None = None) -> float:
-        """Expected squared error of a component under dither, step^2 / 12 ("bins": away from the ends).
-
-        Raises: TypeError, ValueError (no range given and none fixed).
-        """
-        return self.step(low, high) ** 2 / 12
-
     def largest_error(self, width: int, low: float | None = None, high: float | None = None) -> float:
         """How far a decoded vector of ``width`` components may lie from the one that was sent, in L2, at worst.
 

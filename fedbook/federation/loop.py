@@ -132,10 +132,13 @@ class Turn:
 
 
 class Algorithm(Protocol):
-    """What the loop needs of an algorithm. All server tensors lead with the seed axis S."""
+    """What the loop needs of an algorithm. All server tensors lead with the seed axis S.
+
+    An algorithm may inherit what is said here: seeds side by side, and no exchange before round 0.
+    """
 
     name: str
-    batched_seeds: bool  # False: one seed a run (see repeat)
+    batched_seeds: bool = True  # False: one seed a run (see repeat)
     # goes_on_without: bool, optional: whether its rounds mean the same without clients that an engine has lost
 
     def configuration(self) -> dict[str, Any]:
@@ -149,6 +152,7 @@ class Algorithm(Protocol):
 
     def setup(self, server: dict[str, Tree], turn: Turn) -> Round:
         """Exchanges before round 0 (a generator that returns the server's state)."""
+        return no_setup(server)
 
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
         """One round: yields exchanges, returns the server's new state; the tensors of ``server`` stay as they are."""

@@ -17,7 +17,7 @@ class Manifold:
 
     Shapes: points and vectors ``[..., *point]`` with ``point_ndim`` trailing axes; numbers ``[...]``. Results have
     the dtype and device of the inputs. Arguments are checked for kind and shape, which costs no wait for a device;
-    whether they lie on the manifold is the business of ``require_point`` and ``require_tangent``.
+    whether they lie on the manifold is the business of ``check_point`` and ``check_tangent``.
     """
 
     name = "manifold"
@@ -84,25 +84,8 @@ class Manifold:
         raise NotImplementedError
 
     def basis(self, x: Tensor) -> Tensor:
-        """An orthonormal basis of the tangent space: Gram-Schmidt in the metric on projected coordinate vectors.
-
-        Each step takes the longest vector left, and subtracts twice what the basis already spans.
-        Shapes: ``x [..., *point]``, basis ``[..., d, *point]``.
-        """
-        axis = -1 - self.point_ndim
-        lead, size = x.shape[: x.ndim - self.point_ndim], x.shape[x.ndim - self.point_ndim :]
-        count, point = math.prod(size), x.unsqueeze(axis)
-        units = torch.eye(count, dtype=x.dtype, device=x.device).reshape(count, *size).expand(*lead, count, *size)
-        left, rows = self.project(point, units), []
-        for _ in range(self.dimension(x)):
-            longest = self._tail(self.norm(point, left).argmax(-1, keepdim=True)).expand(*lead, 1, *size)
-            row = left.gather(left.ndim + axis, longest)
-            for other in rows + rows:
-                row = row - self._tail(self.inner(point, other, row)) * other
-            row = row / self._tail(self.norm(point, row))
-            left = left - self._tail(self.inner(point, row, left)) * row
-            rows.append(row)
-        return torch.cat(rows, axis)
+        """An orthonormal basis of the tangent space. Shapes: ``x [..., *point]``, basis ``[..., d, *point]``."""
+        raise NotImplementedError
 
     def origin(self, size: int) -> Tensor:
         """The manifold's natural first point, for points of ambient size ``size`` (D, or n)."""
@@ -127,23 +110,6 @@ class Manifold:
         if u.shape[-1] != x.shape[-1]:
             return False, f"{u.shape[-1]} numbers in the last axis where the point has {x.shape[-1]}"
         return (False, "NaN or infinite entries") if not bool(u.isfinite().all()) else self._check_tangent(x, u)
-
-    def require_point(self, name: str, x: Tensor) -> Tensor:
-        """``x`` if :meth:`check_point` accepts it. Raises: TypeError, ValueError with the reason."""
-        arguments.tensor(name, x, kind="float", finite=False)
-        ok, reason = self.check_point(x)
-        if not ok:
-            raise ValueError(f"{name}: got {arguments.shown(x)} with {reason}; allowed is a point of the {self.name}")
-        return x
-
-    def require_tangent(self, name: str, x: Tensor, u: Tensor) -> Tensor:
-        """``u`` if :meth:`check_tangent` accepts it. Raises: TypeError, ValueError with the reason."""
-        arguments.tensor(name, u, kind="float", finite=False)
-        ok, reason = self.check_tangent(x, u)
-        if not ok:
-            allowed = f"a vector tangent to the {self.name}"
-            raise ValueError(f"{name}: got {arguments.shown(u)} with {reason}; allowed is {allowed}")
-        return u
 
     def ambient_mean(self, points: Tensor, weights: Tensor) -> Tensor:
         """The weighted mean of coordinates, put back on the manifold.
@@ -179,9 +145,6 @@ class Manifold:
         if not isinstance(batch, tuple | list):
             raise arguments.wrong(TypeError, "batch", batch, "a tuple of whole numbers")
         return tuple(arguments.integer("batch", n, 0) for n in batch)
-
-    def _tail(self, value: Tensor) -> Tensor:
-        return value.reshape(value.shape + (1,) * self.point_ndim)
 
 
 def weighted_mean(points: Tensor, weights: Tensor, point_ndim: int) -> Tensor:

@@ -1,6 +1,6 @@
 """Random views of images for self-supervised learning, in batches on the device, each view its own draw.
 
-A recipe (:class:`Augmentation`) works in two halves, as local training wants it (``fedbook/learning/local.py``):
+A recipe (:class:`Augmentation`) works in two halves, as local training wants it (``fedbook/federation/local.py``):
 ``draw`` makes every random number on the CPU, the call is a pure function of images and draws. The call runs under
 ``torch.func.vmap``, and no view depends on what else is in the batch.
 

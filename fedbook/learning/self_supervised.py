@@ -20,7 +20,7 @@ from fedbook.federation.checkpoint import identity
 from fedbook.federation.cohort import Cohort, Everyone, FixedSize, Sampler
 from fedbook.federation.exchange import Exchange, Local, Reply, Round, weighted_mean
 from fedbook.federation.local import Batches, Step, epochs, local_steps, sgd
-from fedbook.federation.loop import Diverged, Turn, no_setup
+from fedbook.federation.loop import Algorithm, Diverged, Turn
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, for_each, leaves, tree_map
 from fedbook.learning.encoders import Encoder
@@ -66,14 +66,13 @@ class Training(Settings):
         return FixedSize(self.cohort)
 
 
-class SelfSupervised:
+class SelfSupervised(Algorithm):
     """FedAvg of an encoder, S seeds side by side; a method gives :meth:`objective` and may add to the rest.
 
     Server: ``theta`` [S, ...] and ``q`` [S, K], the clients' shares of all samples. Memory: the cohort's stacked
     parameters, gradients and velocity; no state of absent clients.
     """
 
-    batched_seeds = True
     silent = False  # nothing leaves the clients
 
     def __init__(self, config: Training, encoder: Encoder, views: Views, name: str):
@@ -114,10 +113,6 @@ class SelfSupervised:
             turn.nothing_leaves("every client keeps the encoder that it trains")
         else:
             turn.in_clear("the encoders that clients trained on their samples")
-
-    def setup(self, server: dict[str, Tree], turn: Turn) -> Round:
-        """Nothing crosses before the first round."""
-        return no_setup(server)
 
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
         """One round of FedAvg; every client alone where nothing is sent."""

@@ -5,8 +5,7 @@ word                    what differs between clients                            
 ======================  ==========================================================  ==================
 ``iid``                 nothing but chance                                          yes
 ``shards``              labels: a few runs of the label-sorted data each            yes
-``classes``             labels: exactly S classes each, the (N, S) split            yes (see there)
-``class_blocks``        labels: disjoint blocks of classes                          yes
+``classes``             labels: exactly S classes each, the (N, S) split            yes
 ``dirichlet``           labels: proportions of each class from Dir(alpha)           yes
 ``quantity``            sizes only: proportions from Dir(alpha)                     yes
 ``natural``             the writer, the hospital, ...                               yes, or a subset
@@ -17,20 +16,18 @@ Tables live on the CPU, where draws are made. Each takes ``8 * K * n_max`` bytes
 weigh: 1,000 clients of 60 samples take 0.5 MB, but one client of 50,000 among 1,000 costs 400 MB.
 """
 
-from fedbook.partition.horizontal import class_blocks, classes, dirichlet, iid, natural, quantity, shards
+from fedbook.partition.horizontal import classes, dirichlet, iid, natural, quantity, shards
 from fedbook.partition.split import split_clients
 from fedbook.partition.table import Partition
-from fedbook.partition.vertical import feature_blocks, parties, quadrants, split_columns, stack_parties, views
+from fedbook.partition.vertical import parties, quadrants, stack_parties, views
 from fedbook.partition.words import PARTITIONS, by_name, options_of
 
 __all__ = [
     "PARTITIONS",
     "Partition",
     "by_name",
-    "class_blocks",
     "classes",
     "dirichlet",
-    "feature_blocks",
     "iid",
     "natural",
     "options_of",
@@ -39,7 +36,6 @@ __all__ = [
     "quantity",
     "shards",
     "split_clients",
-    "split_columns",
     "stack_parties",
     "views",
 ]

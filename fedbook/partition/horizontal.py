@@ -49,25 +49,20 @@ def shards(labels: Tensor, num_clients: int, seed: int, *, shards_per_client: in
     return Partition.from_owners(owners, num_clients)
 
 
-def classes(
-    labels: Tensor, num_clients: int, seed: int, *, classes_per_client: int, samples_per_class: int | None = None
-) -> Partition:
+def classes(labels: Tensor, num_clients: int, seed: int, *, classes_per_client: int) -> Partition:
     """Every client holds exactly S = ``classes_per_client`` classes: the pathological (N, S) split.
 
     Every class goes to floor or ceil of K*S/C clients, at least one, and its samples are divided among
-    them evenly to within one. Complete, unless ``samples_per_class`` asks for that many of each of its
-    classes at every client (then all sizes are equal and the rest is left over). C is the number of
-    classes present. The deal cannot fail (see :func:`deal_classes`).
+    them evenly to within one. Complete. C is the number of classes present; with K*S = C each is at one client.
+    The deal cannot fail (see :func:`deal_classes`).
     Shapes: ``labels`` [N] integers.
     Raises: TypeError, ValueError (S > C, K*S < C, or a class with too few samples for its clients).
-    Source: the (N, S) split of Zhang et al. (DP2-FedSAM); Makhija et al. (Hetero-SSFL) where N > C.
+    Source: the (N, S) split of Zhang et al. (DP2-FedSAM); Makhija et al. (Hetero-SSFL).
     """
     labels = check_labels(labels).numpy()
     present, members = _by_class(labels)
     num_clients = arguments.integer("num_clients", num_clients, 1)
     each = arguments.integer("classes_per_client", classes_per_client, 1, len(present))
-    if samples_per_class is not None:
-        samples_per_class = arguments.integer("samples_per_class", samples_per_class, 1)
     if num_clients * each < len(present):
         raise ValueError(
             f"classes_per_client: got {each} for {num_clients} clients, {num_clients * each} places; "
@@ -75,17 +70,15 @@ def classes(
         )
     rng = stream(seed, "partition")
     dealt = deal_classes(num_clients, each, len(present), rng)
-    owners = np.full(len(labels), -1, dtype=np.int64)
+    owners = np.empty(len(labels), dtype=np.int64)
     for c, rows in enumerate(members):
         holders = rng.permutation(np.flatnonzero((dealt == c).any(1)))
-        needed = len(holders) * (samples_per_class or 1)
-        if len(rows) < needed:
+        if len(rows) < len(holders):
             raise ValueError(
                 f"labels: class {present[c]} has {len(rows)} samples; its {len(holders)} clients need "
-                f"at least {needed}: use fewer clients or fewer classes or samples a client"
+                f"at least {len(holders)}: use fewer clients or fewer classes a client"
             )
-        kept = rng.permutation(rows)[: needed if samples_per_class else None]
-        owners[kept] = holders[np.arange(len(kept)) % len(holders)]
+        owners[rng.permutation(rows)] = holders[np.arange(len(rows)) % len(holders)]
     return Partition.from_owners(owners, num_clients)
 
 
@@ -109,26 +102,6 @@ def deal_classes(num_clients: int, classes_per_client: int, num_classes: int, rn
         dealt[k] = shuffled[np.argsort(-quota[shuffled], kind="stable")[:classes_per_client]]
         quota[dealt[k]] -= 1
     return dealt
-
-
-def class_blocks(labels: Tensor, num_clients: int, seed: int, *, shuffle: bool = True) -> Partition:
-    """The classes cut into K disjoint blocks, each client gets all samples of its block. Complete.
-
-    Blocks are equal to within one class, sizes follow the data. ``shuffle=False`` keeps the classes in
-    order ((0, 1), (2, 3), ...), and the seed then decides nothing.
-    Shapes: ``labels`` [N] integers.
-    Raises: TypeError, ValueError (more clients than classes present).
-    Source: Makhija et al. (Hetero-SSFL), the non-i.i.d. split where N <= C.
-    """
-    labels = check_labels(labels).numpy()
-    present, _ = _by_class(labels)
-    num_clients = arguments.integer("num_clients", num_clients, 1, len(present))
-    rng = stream(seed, "partition")
-    order = rng.permutation(present) if arguments.flag("shuffle", shuffle) else present
-    client_of = np.empty(int(present[-1]) + 1, dtype=np.int64)
-    for k, block in enumerate(np.array_split(order, num_clients)):
-        client_of[block] = k
-    return Partition.from_owners(client_of[labels], num_clients)
 
 
 def dirichlet(labels: Tensor, num_clients: int, seed: int, *, alpha: float, minimum: int = 1) -> Partition:

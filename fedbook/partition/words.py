@@ -66,7 +66,6 @@ PARTITIONS: Mapping[str, Callable[..., Partition]] = MappingProxyType(
         "iid": _iid,
         "shards": horizontal.shards,
         "classes": horizontal.classes,
-        "class_blocks": horizontal.class_blocks,
         "dirichlet": horizontal.dirichlet,
         "quantity": _quantity,
         "natural": _natural,

@@ -7,9 +7,7 @@ from fedbook.privacy.gaussian import (
     gaussian_delta,
     gaussian_epsilon,
     gaussian_mu,
-    gaussian_rdp,
     gaussian_rdp_epsilon,
-    rdp_to_epsilon,
 )  # fmt: skip
 from fedbook.privacy.ledger import PrivacyLedger
 from fedbook.privacy.mechanisms import (
@@ -30,15 +28,12 @@ from fedbook.privacy.sampled import (
     sampled_gaussian_rdp,
     shortcut_rdp,
     smallest_paper_epsilon,
-    without_replacement_floor,
-    without_replacement_rdp,
 )  # fmt: skip
 
 __all__ = [
     "ClientGaussian", "Clip", "LowerBound", "PaperSigma", "PrivacyLedger", "Release", "calibrate", "calibrate_sampled",
     "canary_scores", "clip", "epsilon_lower_bound", "exact_epsilon", "gaussian_delta", "gaussian_epsilon",
-    "gaussian_epsilon_lower_bound", "gaussian_mu", "gaussian_noise", "gaussian_rdp", "gaussian_rdp_epsilon",
-    "paper_sigma", "rdp_to_epsilon", "release_sum", "row_norm",
+    "gaussian_epsilon_lower_bound", "gaussian_mu", "gaussian_noise", "gaussian_rdp_epsilon",
+    "paper_sigma", "release_sum", "row_norm",
     "sampled_epsilon", "sampled_gaussian_rdp", "shortcut_rdp", "smallest_paper_epsilon", "sum_sensitivity",
-    "without_replacement_floor", "without_replacement_rdp",
 ]  # fmt: skip

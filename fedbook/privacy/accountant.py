@@ -94,7 +94,7 @@ def total_epsilon(draws: tuple[Draws, ...], mu: float, delta: float, accountant:
 
 
 def _renyi_epsilon(draws: tuple[Draws, ...], mu: float, delta: float) -> float:
-    """The improved conversion of :func:`fedbook.privacy.gaussian.rdp_to_epsilon`, over all orders at once."""
+    """The improved conversion of :func:`fedbook.privacy.gaussian.gaussian_rdp_epsilon`, over all orders at once."""
     orders = POISSON_ORDERS if all(draw.sampler == "poisson" for draw in draws) else FIXED_ORDERS
     a = np.array(orders, dtype=np.float64)
     rdp = 0.5 * a * mu * mu

@@ -101,8 +101,8 @@ def epsilon_lower_bound(without: Tensor, with_canary: Tensor, delta: float, conf
     and q, from above, on the other's, each wrong with probability at most a = (1 - confidence) / 2: if the
     algorithm is (epsilon, delta)-DP, the result exceeds epsilon in at most 1 - confidence of all audits.
 
-    However large epsilon is, n runs in each world show at most :func:`largest_epsilon`, about
-    log(n / (2 log(1/a))): 5.6 for 2000 runs at 95 %.
+    However large epsilon is, n runs in each world, n/2 = k of them judged, show at most
+    log((a^(1/k) - delta) / (1 - a^(1/k))), about log(n / (2 log(1/a))): 5.6 for 2000 runs at 95 %.
 
     Shapes: ``without`` [n] and ``with_canary`` [m], one score an independent run; n and m may differ.
     Raises: TypeError, ValueError (fewer than two scores, NaN or infinite ones).
@@ -140,18 +140,6 @@ def gaussian_epsilon_lower_bound(
     halves = _halves(without, with_canary)
     evidence, mu = _choose_and_judge(halves, lambda true, false: ndtri(true) - ndtri(false), confidence)
     return LowerBound(exact_epsilon(max(0.0, mu), delta), delta, *evidence, confidence)
-
-
-def largest_epsilon(runs: int, delta: float, confidence: float = 0.95) -> float:
-    """What :func:`epsilon_lower_bound` gives for ``runs`` in each world that a threshold separates without an error.
-
-    With n = runs // 2 judged and a = (1 - confidence) / 2: log((a^(1/n) - delta) / (1 - a^(1/n))), not below 0.
-    Raises: TypeError, ValueError.
-    """
-    delta, confidence = _checked(delta, confidence)
-    judged = arguments.integer("runs", runs, 2) // 2
-    sure = math.log((1 - confidence) / 2) / judged
-    return max(0.0, math.log(max(math.exp(sure) - delta, 1e-300)) - math.log(-math.expm1(sure)))
 
 
 def _collect(name: str, run: Runs, first: int, runs: int, batch: int) -> Tensor:

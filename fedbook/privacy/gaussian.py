@@ -13,7 +13,7 @@ hold with it, and are then larger than they need be. Throughout log is natural a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from fedbook import arguments
 
@@ -33,48 +33,17 @@ def gaussian_mu(noise_multiplier: float, count: int = 1) -> float:
     return math.sqrt(count) / z if z > 0 else math.inf
 
 
-def gaussian_rdp(order: float, noise_multiplier: float, count: int = 1) -> float:
-    """Renyi divergence bound of ``count`` Gaussian releases at ``order`` a: a * count / (2 z^2).
-
-    Infinite without noise. Raises: TypeError, ValueError. Source: DP2-FedSAM, Lemmas 1 and 3.
-    """
-    order = arguments.real("order", order, above=1.0)
-    mu = gaussian_mu(noise_multiplier, count)
-    return 0.5 * order * mu * mu
-
-
-def rdp_to_epsilon(
-    orders: Sequence[float], rdp: Sequence[float], delta: float, conversion: str = "improved"
-) -> tuple[float, float]:
-    """The smallest epsilon the Renyi curve gives at ``delta``, and the order that gives it.
-
-    ``classic``: rdp + log(1/delta) / (a - 1), DP2-FedSAM's Lemma 2. ``improved``: the smaller
-    rdp + log(1 - 1/a) - log(delta a) / (a - 1). A negative value is reported as 0.
-    Infinite entries of ``rdp`` are orders that say nothing; if all are, epsilon is infinite.
-
-    Raises: TypeError, ValueError. Source: Balle et al. 2020; Canonne, Kamath, Steinke 2020, proposition 12.
-    """
-    delta = arguments.real("delta", delta, above=0.0, below=1.0)
-    conversion = arguments.one_of("conversion", conversion, CONVERSIONS)
-    if len(orders) == 0 or len(orders) != len(rdp):
-        given = f"{len(orders)} orders and {len(rdp)} values"
-        raise ValueError(f"rdp: got {given}; allowed is one value for each of at least one order")
-    candidates = []
-    for order, value in zip(orders, rdp, strict=True):
-        order = arguments.real("orders", order, above=1.0)
-        value = arguments.real("rdp", value, 0.0, infinite=True)
-        candidates.append((max(0.0, _convert(order, value, delta, conversion)), order))
-    return min(candidates)
-
-
 def gaussian_rdp_epsilon(mu: float, delta: float, conversion: str = "improved") -> tuple[float, float]:
     """Epsilon at ``delta`` from the Renyi curve a mu^2 / 2 at its best real order, and that order.
 
+    ``classic``: rdp + log(1/delta) / (a - 1), DP2-FedSAM's Lemma 2. ``improved``: the smaller
+    rdp + log(1 - 1/a) - log(delta a) / (a - 1). A negative value is reported as 0.
     With m = mu^2/2 and L = log(1/delta) the best order solves, for ``classic``, m (a-1)^2 = L, and for
     ``improved`` m (a-1)^2 = L - log(a): the left side grows and the right side falls, so there is one
     solution and bisection finds it. Any order gives a valid epsilon, so rounding here costs nothing.
 
-    Raises: TypeError, ValueError.
+    Raises: TypeError, ValueError. Source: DP2-FedSAM, Lemmas 1 to 3; Balle et al. 2020; Canonne, Kamath, Steinke
+    2020, proposition 12.
     """
     mu = arguments.real("mu", mu, 0.0, infinite=True)
     delta = arguments.real("delta", delta, above=0.0, below=1.0)
@@ -160,12 +129,6 @@ def calibrate(epsilon: float, delta: float, count: int = 1, accountant: str = "e
     while shown(gaussian_mu(multiplier, count), delta) > epsilon:  # rounding of the last digits
         multiplier, step = multiplier * (1 + step), 2 * step
     return multiplier
-
-
-def _convert(order: float, rdp: float, delta: float, conversion: str) -> float:
-    if conversion == "classic":
-        return rdp - math.log(delta) / (order - 1)
-    return rdp + math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
 
 
 def _classic_mu(epsilon: float, delta: float) -> float:

@@ -124,44 +124,6 @@ def calibrate_sampled(
     return multiplier
 
 
-def without_replacement_rdp(order: int, noise_multiplier: float, rate: float) -> float:
-    """Renyi bound of one Gaussian sum over a cohort of fixed size drawn without replacement.
-
-    With rho(l) = l / (2 z^2), the Gaussian's own curve, it is (1/(a-1)) log(1 + sum_{l=2..a} r^l binomial(a, l) g(l)),
-
-        g(2) = min(4 (exp(rho(2)) - 1), 2 exp(rho(2))),   g(l) = 2 exp((l - 1) rho(l)) from l = 3 on.
-
-    It is proved for neighbours that differ by replacing one unit, and z belongs to their sensitivity: for a
-    sum of rows clipped to C with noise of standard deviation sigma C call it with sigma / 2. The paper calls
-    it with sigma, and so claims twice the noise it has. A bound, not the value: it does not fall to 0 as the
-    noise grows (:func:`without_replacement_floor`).
-
-    0 at rate 0, infinite without noise at any other. Raises: TypeError, ValueError.
-    Source: DP2-FedSAM, Lemma 4; Wang, Balle, Kasiviswanathan 2019, theorem 9.
-    """
-    order, noise_multiplier, rate = _checked(order, noise_multiplier, rate)
-    if rate == 0:
-        return 0.0
-    cost = inverse_square(noise_multiplier)
-    if math.isinf(cost * order * order):
-        return math.inf
-    l = np.arange(2, order + 1)  # noqa: E741
-    growth = math.log(2) + 0.5 * (l - 1) * l * cost
-    growth[0] = min(math.log(4) + float(_log_expm1(np.array(cost))), math.log(2) + cost)  # rho(2) = 1 / z^2
-    return _log1p_sum(_log_weights(order, l, rate) + growth) / (order - 1)
-
-
-def without_replacement_floor(order: int, rate: float) -> float:
-    """What :func:`without_replacement_rdp` tends to as the noise grows: no amount of it does better.
-
-    1/(a-1) log(1 + 2 ((1+r)^a - 1 - a r - binomial(a, 2) r^2)). Raises: TypeError, ValueError.
-    """
-    order, _, rate = _checked(order, 1.0, rate)
-    if rate == 0 or order == 2:
-        return 0.0
-    return _log1p_sum(math.log(2) + _log_weights(order, np.arange(3, order + 1), rate)) / (order - 1)
-
-
 def shortcut_rdp(order: float, noise_multiplier: float, rate: float) -> tuple[float, bool]:
     """DP2-FedSAM's short form 3.5 r^2 a / sigma^2 of Lemma 4, and whether its conditions hold.
 

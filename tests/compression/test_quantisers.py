@@ -35,7 +35,7 @@ VARIANTS += [(Hexagonal, {"codebook": c}) for c in ("finite", "infinite")]
 def test_the_dithered_error_is_uniform_on_a_step(bits, name):
     compressor, x = UniformScalar(bits), INPUTS[name]
     step, error = 2 / (2**bits - 1), (round_trip(compressor, x) - x).flatten() / (2 / (2**bits - 1))
-    assert compressor.step() == step and compressor.squared_error_law() == pytest.approx(step**2 / 12)
+    assert compressor.step() == step
     assert float(error.abs().max()) <= 0.5 + 1e-9
     n = error.numel()  # a uniform number has variance 1/12, its square 1/180
     assert abs(float(error.mean())) < 4 * math.sqrt(1 / 12 / n)
@@ -53,12 +53,12 @@ def test_dithers_of_rows_and_messages_are_independent():
 def test_bins_have_the_error_of_the_paper_inside_and_endpoints_a_larger_one(bits):
     x = INPUTS["ramp"] * (1 - 2.0**-bits)  # half a step of the bins from either end
     bins, endpoints, printed = UniformScalar(bits, grid="bins"), UniformScalar(bits), 4 * 4.0**-bits / 12
-    assert bins.squared_error_law() == pytest.approx(printed)
+    assert bins.step() ** 2 / 12 == pytest.approx(printed)
     error = round_trip(bins, x) - x
     assert float(error.abs().max()) <= bins.step() / 2 * (1 + 1e-9)
     assert abs(float(error.square().mean()) - printed) < 4 * bins.step() ** 2 * math.sqrt(1 / 180 / x.numel())
     ratio = (2**bits / (2**bits - 1)) ** 2
-    assert endpoints.squared_error_law() / bins.squared_error_law() == pytest.approx(ratio)
+    assert (endpoints.step() / bins.step()) ** 2 == pytest.approx(ratio)
     measured = float((round_trip(endpoints, x) - x).square().mean())
     assert measured == pytest.approx(ratio * printed, rel=0.01) and measured > 1.1 * printed  # no bound on this grid
     at_the_end = round_trip(bins, INPUTS["end"]) - 1  # where the bins clip
@@ -156,8 +156,6 @@ def test_the_dithered_error_is_uniform_on_the_cell(bits, name):
     assert float(squares.max()) <= 2 * area / (3 * ROOT) * (1 + 1e-6)
     assert float(squares.mean()) / area == pytest.approx(2 * G2, rel=0.007)
     assert float(squares.mean()) / area > 1 / 12 * 1.8  # what is printed, V P / 24, would be 1/12 a pair
-    assert compressor.squared_error_law() == pytest.approx(4 * G2 * area)
-    assert compressor.squared_error_law(0, 1) == pytest.approx(G2 * area)
     deviation = math.sqrt(G2 * area)
     assert float(pairs.mean(0).abs().max()) < 4 * deviation / math.sqrt(n)
     assert float(pairs[:, 0].var() / pairs[:, 1].var()) == pytest.approx(1, abs=0.015)
@@ -310,8 +308,8 @@ def test_values_outside_of_a_fixed_range_are_refused_and_its_ends_are_not():
 
 
 def test_laws_need_a_range():
-    for found in (UniformScalar(3, None, None), Hexagonal(3, None, None)):
-        assert found.squared_error_law(-1, 1) == type(found)(3).squared_error_law()
-        for ends in ((), (1, -1), (np.nan, 1), (0, None)):
-            with pytest.raises((TypeError, ValueError), match="low|high"):
-                found.squared_error_law(*ends)
+    found = UniformScalar(3, None, None)
+    assert found.step(-1, 1) == UniformScalar(3).step()
+    for ends in ((), (1, -1), (np.nan, 1), (0, None)):
+        with pytest.raises((TypeError, ValueError), match="low|high"):
+            found.step(*ends)

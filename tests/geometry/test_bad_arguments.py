@@ -70,21 +70,17 @@ NO_POINTS = [
 def test_points_off_the_manifold_are_refused_with_the_reason(m, x, reason):
     ok, why = m.check_point(torch.tensor(x, **DOUBLE))
     assert not ok and reason in why
-    with pytest.raises(ValueError, match="^start: .*" + reason):
-        m.require_point("start", torch.tensor(x, **DOUBLE))
 
 
 def test_one_bad_point_or_vector_of_a_batch_is_found(curved):
     m, x = curved.manifold, curved.points(0)
     u = curved.tangents(x, 1)
-    assert m.require_point("x", x) is x and m.require_tangent("u", x, u) is u
+    assert m.check_point(x) == m.check_tangent(x, u) == (True, None)
     off = torch.ones(curved.size, curved.size, **DOUBLE).triu() if isinstance(m, SPD) else x
     if curved.size > 1:
-        with pytest.raises(ValueError, match="^u: "):
-            m.require_tangent("u", x, u + 1e-3 * off)
-    for bad in (u * NAN, u[..., :0], torch.zeros(curved.size + 1, curved.size + 1, **DOUBLE), None):
-        with pytest.raises((TypeError, ValueError), match="^u: "):
-            m.require_tangent("u", x, bad)
+        assert not m.check_tangent(x, u + 1e-3 * off)[0]
+    for bad in (u * NAN, u[..., :0], torch.zeros(curved.size + 1, curved.size + 1, **DOUBLE)):
+        assert not m.check_tangent(x, bad)[0]
     x[4] = -x[4] if not isinstance(m, Sphere) else 2 * x[4]
     assert not m.check_point(x)[0]
 

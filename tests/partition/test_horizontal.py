@@ -15,7 +15,6 @@ OPTIONS = {
     "iid": {},
     "shards": {"shards_per_client": 2},
     "classes": {"classes_per_client": 2},
-    "class_blocks": {},
     "dirichlet": {"alpha": 0.3},
     "quantity": {"alpha": 0.5},
 }
@@ -36,8 +35,6 @@ def labels_of(counts):
 )
 def test_every_partition_is_complete_disjoint_and_repeatable(name, clients, counts, seed):
     labels = labels_of(counts)
-    if name == "class_blocks":
-        clients = min(clients, len(counts))
     if name == "classes":
         clients = max(clients, -(-len(counts) // 2))
     p = by_name(name, labels, clients, seed, **OPTIONS[name])
@@ -111,32 +108,10 @@ def test_every_pair_of_classes_can_meet():
     assert seen == set(itertools.combinations(range(5), 2))
 
 
-def test_classes_with_equal_numbers_of_samples():
-    """The split of 100 clients, 2 of 10 digits, 8 samples of each."""
-    labels = labels_of([178, 182, 177, 183, 181, 182, 181, 179, 174, 180])
-    p = h.classes(labels, 100, 0, classes_per_client=2, samples_per_class=8).check(len(labels))
-    counts = p.counts(labels)
-    assert set(p.sizes.tolist()) == {16} and set(counts.unique().tolist()) == {0, 8}
-    assert counts.sum(0).tolist() == [160] * 10
-
-
 def test_a_class_too_small_for_its_clients_is_named():
     labels = labels_of([30, 2, 30])
     with pytest.raises(ValueError, match=r"class 1 has 2 samples; its 4 clients need at least 4"):
         h.classes(labels, 6, 0, classes_per_client=2)
-    with pytest.raises(ValueError, match="class 1 has 2 samples"):
-        h.classes(labels, 3, 0, classes_per_client=1, samples_per_class=3)
-
-
-@settings(max_examples=40)
-@given(st.integers(1, 9), st.data(), st.integers(0, 99))
-def test_class_blocks_are_disjoint_blocks(num, data, seed):
-    labels, clients = labels_of([3] * num), data.draw(st.integers(1, num))
-    holds = h.class_blocks(labels, clients, seed).counts(labels) > 0
-    assert holds.sum(0).tolist() == [1] * num
-    assert set(holds.sum(1).tolist()) <= {num // clients, -(-num // clients)}
-    in_order = h.class_blocks(labels, clients, seed, shuffle=False).counts(labels) > 0
-    assert in_order.nonzero()[:, 1].tolist() == list(range(num))
 
 
 def test_dirichlet_proportions_have_the_right_mean_and_variance():
@@ -211,9 +186,6 @@ BAD = [
     (lambda: h.shards(-Y, 2, 0), "labels"),
     (lambda: h.classes(Y, 2, 0, classes_per_client=3), "classes_per_client"),
     (lambda: h.classes(Y, 1, 0, classes_per_client=1), "classes_per_client"),
-    (lambda: h.classes(Y, 2, 0, classes_per_client=1, samples_per_class=0), "samples_per_class"),
-    (lambda: h.class_blocks(Y, 3, 0), "num_clients"),
-    (lambda: h.class_blocks(Y, 2, 0, shuffle=1), "shuffle"),
     (lambda: h.dirichlet(Y, 2, 0, alpha=0.0), "alpha"),
     (lambda: h.dirichlet(Y, 2, 0, alpha=float("nan")), "alpha"),
     (lambda: h.dirichlet(Y, 5, 0, alpha=1.0, minimum=3), "minimum"),

@@ -24,7 +24,7 @@ def shown(accountant: str, noise_multiplier: float, count: int, delta: float) ->
     return privacy.gaussian_rdp_epsilon(mu, delta, "classic" if accountant == "rdp-classic" else "improved")[0]
 
 
-@pytest.mark.parametrize("order", [1.1, 2.0, 3.5, 8.0])
+@pytest.mark.parametrize("order", [2, 3, 8])
 @pytest.mark.parametrize("z", [0.7, 1.0, 3.0])
 def test_rdp_is_the_renyi_divergence_of_two_shifted_gaussians(order, z):
     def integrand(x):
@@ -32,29 +32,26 @@ def test_rdp_is_the_renyi_divergence_of_two_shifted_gaussians(order, z):
 
     centre = order  # of the tilted density
     value, _ = integrate.quad(integrand, centre - 40 * z, centre + 40 * z, epsabs=0, epsrel=1e-13, limit=400)
-    assert math.log(value) / (order - 1) == pytest.approx(privacy.gaussian_rdp(order, z), rel=1e-10)
-
-
-def test_rdp_adds_up_over_releases_and_is_infinite_without_noise():
-    assert privacy.gaussian_rdp(4.0, 2.0, 10) == pytest.approx(10 * privacy.gaussian_rdp(4.0, 2.0), rel=1e-15)
-    assert privacy.gaussian_rdp(4.0, 2.0, 0) == 0.0
-    assert privacy.gaussian_rdp(4.0, 0.0) == math.inf
+    assert math.log(value) / (order - 1) == pytest.approx(privacy.sampled_gaussian_rdp(order, z, 1.0), rel=1e-10)
 
 
 @pytest.mark.filterwarnings("ignore:Optimal order is the smallest alpha")
 def test_conversion_agrees_with_dp_accounting_and_opacus():
-    rng, orders, compared = np.random.default_rng(0), list(range(2, 257)), 0
+    rng, grid, compared = np.random.default_rng(0), list(range(2, 257)), 0
     for _ in range(200):
         z, count = float(np.exp(rng.uniform(-1, 3))), int(rng.integers(1, 300))
         delta = float(10 ** rng.uniform(-9, -2))
-        rdp = [privacy.gaussian_rdp(a, z, count) for a in orders]
-        ours, order = privacy.rdp_to_epsilon(orders, rdp, delta)
-        theirs, best = opacus_rdp.get_privacy_spent(orders=orders, rdp=rdp, delta=delta) if ours > 0 else (ours, order)
-        assert ours == pytest.approx(theirs, rel=1e-6) and order == best
-        if delta**2 + math.expm1(-rdp[0]) <= 0:  # else dp-accounting reports 0 by a bound that is not this one
-            google, best = rdp_privacy_accountant.compute_epsilon(orders, rdp, delta)
-            assert ours == pytest.approx(google, rel=1e-6) and order == best
-            compared += 1
+        ours, order = privacy.gaussian_rdp_epsilon(math.sqrt(count) / z, delta)
+        for orders, loose in (([order], 1e-6), (grid, 0.1)):  # whole orders come near the best real one from above
+            rdp = [0.5 * a * count / z**2 for a in orders]
+            theirs, _ = opacus_rdp.get_privacy_spent(orders=orders, rdp=rdp, delta=delta) if ours > 0 else (ours, 0)
+            if order >= 2 or len(orders) == 1:
+                assert ours * (1 - 1e-6) <= theirs <= ours * (1 + loose) + loose
+            # else dp-accounting reports 0 by a bound that is not this one
+            if len(orders) == 1 and delta**2 + math.expm1(-rdp[0]) <= 0:
+                google, _ = rdp_privacy_accountant.compute_epsilon(orders, rdp, delta)
+                assert ours == pytest.approx(google, rel=1e-6)
+                compared += 1
     assert compared > 150
 
 
@@ -63,11 +60,17 @@ def test_conversion_agrees_with_dp_accounting_and_opacus():
 @given(mu=st.floats(1e-3, 1e3), delta=DELTAS)
 def test_the_best_real_order_is_the_minimum(conversion, mu, delta):
     epsilon, order = privacy.gaussian_rdp_epsilon(mu, delta, conversion)
-    at_order = privacy.rdp_to_epsilon([order], [0.5 * order * mu**2], delta, conversion)[0]
+
+    def shown_at(a):
+        rdp = 0.5 * a * mu**2
+        if conversion == "classic":
+            return rdp - math.log(delta) / (a - 1)
+        return rdp + math.log1p(-1 / a) - (math.log(delta) + math.log(a)) / (a - 1)
+
+    at_order = max(0.0, shown_at(order))
     assert at_order == pytest.approx(epsilon, rel=1e-7, abs=1e-9)
     around = [1 + (order - 1) * factor for factor in (0.3, 0.8, 0.99, 1.01, 1.2, 3.0, 30.0)]
-    others = privacy.rdp_to_epsilon(around, [0.5 * a * mu**2 for a in around], delta, conversion)[0]
-    assert epsilon <= others * (1 + 1e-7) + 1e-12
+    assert epsilon <= max(0.0, min(map(shown_at, around))) * (1 + 1e-7) + 1e-12
 
 
 def test_the_classic_figure_is_the_closed_form_of_fedsc_table_6():

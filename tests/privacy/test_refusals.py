@@ -10,14 +10,13 @@ import pytest
 import torch
 
 from fedbook import privacy
-from fedbook.privacy.audit import largest_epsilon
 from fedbook.randomness import stream
 
 RNG, ROWS, SCORES = stream(0, "noise"), {"w": torch.ones(2, 3)}, torch.linspace(0, 1, 10)
 GOOD = {
     "accountant": None, "adjacency": "zero_out", "batch": 3, "bound": 1.0, "confidence": 0.9, "conversion": "classic",
     "count": 3, "delta": 0.01, "epsilon": 1.0, "first_seed": 0, "like": ROWS, "mu": 1.0, "noise_multiplier": 1.0,
-    "order": 3, "orders": [2.0], "p": 0.3, "points": 5, "rate": 0.1, "rdp": [1.0], "rng": RNG, "rounds": 5, "runs": 4,
+    "order": 3, "p": 0.3, "points": 5, "rate": 0.1, "rng": RNG, "rounds": 5, "runs": 4,
     "run_with": lambda seeds: torch.zeros(len(seeds)), "run_without": lambda seeds: torch.zeros(len(seeds)),
     "sampler": "poisson", "std": 1.0, "total": ROWS, "update": ROWS, "with_canary": SCORES, "without": SCORES,
 }  # fmt: skip
@@ -36,7 +35,6 @@ LIMITS = {
     "rounds": [-1], "runs": [1], "std": [-1.0, math.inf], "mu": [-1.0],
 }  # fmt: skip
 FUNCTIONS = [getattr(privacy, name) for name in privacy.__all__ if inspect.isfunction(getattr(privacy, name))]
-FUNCTIONS.append(largest_epsilon)
 CASES = [
     pytest.param(function, name, value, id=f"{function.__name__}-{name}-{number}")
     for function in FUNCTIONS
@@ -64,10 +62,6 @@ def test_nonsense_is_refused_by_name(function, name, value):
 @pytest.mark.parametrize(
     ("call", "name"),
     [
-        (lambda: privacy.rdp_to_epsilon([2.0], [1.0, 2.0], 0.1), "rdp"),
-        (lambda: privacy.rdp_to_epsilon([], [], 0.1), "rdp"),
-        (lambda: privacy.rdp_to_epsilon([2.0], [-1.0], 0.1), "rdp"),
-        (lambda: privacy.rdp_to_epsilon([1.0], [1.0], 0.1), "orders"),
         (lambda: privacy.calibrate_sampled(101.0, 0.1, 0.1, 9), "epsilon"),
         (lambda: privacy.paper_sigma(2 * math.log(10), 0.1, 0.1, 1), "epsilon"),
         (lambda: privacy.clip({"w": torch.ones(2, 3), "b": torch.ones(3)}, 1.0), "update"),

@@ -53,11 +53,10 @@ def test_closed_forms_and_limits():
         closed = math.log1p(rate**2 * math.expm1(1 / z**2))
         assert privacy.sampled_gaussian_rdp(2, z, rate) == pytest.approx(closed, rel=1e-12)
     for order in (2, 7, 300):
-        assert privacy.sampled_gaussian_rdp(order, 3.0, 1.0) == privacy.gaussian_rdp(order, 3.0)
-        assert privacy.sampled_gaussian_rdp(order, 3.0, 1 - 1e-13) == pytest.approx(privacy.gaussian_rdp(order, 3.0))
+        assert privacy.sampled_gaussian_rdp(order, 3.0, 1.0) == pytest.approx(order / 18, rel=1e-15)
+        assert privacy.sampled_gaussian_rdp(order, 3.0, 1 - 1e-13) == pytest.approx(order / 18)
         assert privacy.sampled_gaussian_rdp(order, 0.0, 0.1) == math.inf
-        for call in (privacy.sampled_gaussian_rdp, privacy.without_replacement_rdp):
-            assert call(order, 0.0, 0.0) == call(order, 1.0, 0.0) == 0.0
+        assert privacy.sampled_gaussian_rdp(order, 0.0, 0.0) == privacy.sampled_gaussian_rdp(order, 1.0, 0.0) == 0.0
     assert privacy.sampled_gaussian_rdp(5, 1.0, 0.1, 30) == pytest.approx(
         30 * privacy.sampled_gaussian_rdp(5, 1.0, 0.1)
     )
@@ -86,13 +85,10 @@ def test_thousands_of_settings_against_opacus(count):
     rng, orders = np.random.default_rng(1), [2, 3, 4, 6, 9, 14, 24, 48]
     for _ in range(count):
         rate, z = float(10 ** rng.uniform(-4, -1e-3)), float(10 ** rng.uniform(-0.5, 1.5))
-        rounds, delta = int(10 ** rng.uniform(0, 4)), float(10 ** rng.uniform(-8, -1))
+        rounds = int(10 ** rng.uniform(0, 4))
         ours = [privacy.sampled_gaussian_rdp(order, z, rate, rounds) for order in orders]
         theirs = opacus_rdp.compute_rdp(q=rate, noise_multiplier=z, steps=rounds, orders=orders)
         assert np.allclose(ours, theirs, rtol=1e-3, atol=0), (rate, z, rounds)
-        epsilon, _ = privacy.rdp_to_epsilon(orders, ours, delta)
-        opacus, _ = opacus_rdp.get_privacy_spent(orders=orders, rdp=theirs, delta=delta)
-        assert epsilon == pytest.approx(max(0.0, opacus), rel=1e-3, abs=1e-9), (rate, z, rounds, delta)
 
 
 def test_rounds_add_up_although_participation_stays_hidden():
@@ -128,35 +124,20 @@ def test_one_cohort_for_two_releases_costs_at_least_two_cohorts():
 # --- Lemma 4
 
 
-def test_lemma_4_by_its_formula():
-    """The printed formula term by term, in plain numbers where they do not overflow."""
-    for rate, z, order in [(0.1, 1.3, 9), (0.9, 4.0, 20), (1.0, 2.0, 5), (0.02, 0.6, 4)]:
-        rho = [privacy.gaussian_rdp(l, z) if l > 1 else 0.0 for l in range(order + 1)]  # noqa: E741
-        total = 1 + rate**2 * math.comb(order, 2) * min(4 * (math.exp(rho[2]) - 1), 2 * math.exp(rho[2]))
-        total += sum(rate**k * math.comb(order, k) * 2 * math.exp((k - 1) * rho[k]) for k in range(3, order + 1))
-        found = privacy.without_replacement_rdp(order, z, rate)
-        assert found == pytest.approx(math.log(total) / (order - 1), rel=1e-12)
-
-
-def test_lemma_4_has_a_floor_that_no_noise_gets_below():
-    for rate in (0.01, 0.05, 0.5):
-        for order in (2, 3, 8, 40):
-            inner = (1 + rate) ** order - 1 - order * rate - math.comb(order, 2) * rate**2
-            floor = privacy.without_replacement_floor(order, rate)
-            assert floor == pytest.approx(math.log1p(2 * inner) / (order - 1), rel=1e-9, abs=1e-15)
-            assert privacy.without_replacement_rdp(order, 1e6, rate) == pytest.approx(floor, rel=1e-5, abs=1e-11)
-    for clients, classic, improved in [(500, 1.3107, 0.8626), (1000, 1.4097, 0.9781)]:
-        orders = range(2, 257)
-        floor = [200 * privacy.without_replacement_floor(order, 0.05) for order in orders]
-        assert privacy.rdp_to_epsilon(orders, floor, 1 / clients, "classic") == (pytest.approx(classic, abs=5e-5), 8)
-        assert privacy.rdp_to_epsilon(orders, floor, 1 / clients)[0] == pytest.approx(improved, abs=5e-5)
+def lemma_4(order, z, rate):
+    """DP2-FedSAM's Lemma 4 (Wang, Balle, Kasiviswanathan 2019, theorem 9) as printed, in logarithms."""
+    l = np.arange(2, order + 1)  # noqa: E741
+    growth = math.log(2) + 0.5 * (l - 1) * l / z**2
+    growth[0] = min(math.log(4 * math.expm1(1 / z**2)), math.log(2) + 1 / z**2)
+    log_binomial = special.gammaln(order + 1) - special.gammaln(l + 1) - special.gammaln(order - l + 1)
+    return float(np.logaddexp(0.0, special.logsumexp(log_binomial + l * math.log(rate) + growth))) / (order - 1)
 
 
 def test_dp_accounting_is_below_lemma_4_for_fixed_cohorts():
     for rate, z in [(0.05, 2.0), (0.01, 1.0), (0.3, 1.0), (0.05, 20.0)]:
         theirs = _curve(Draws("fixed", rate, z, 1), FIXED_ORDERS)
-        lemma = np.array([privacy.without_replacement_rdp(order, z, rate) for order in FIXED_ORDERS])
-        plain = np.array([privacy.gaussian_rdp(order, z) for order in FIXED_ORDERS])
+        lemma = np.array([lemma_4(order, z, rate) for order in FIXED_ORDERS])
+        plain = 0.5 * np.array(FIXED_ORDERS) / z**2
         assert (theirs <= np.minimum(lemma, plain) * (1 + 1e-9)).all()
         assert theirs[0] == pytest.approx(min(lemma[0], plain[0]), rel=1e-9)  # order 2: the same formula
 
@@ -180,14 +161,14 @@ def test_fixed_cohorts_by_the_strengthened_theorem():
                 least = min(4 * math.sqrt(low * high), 2 * math.exp(0.5 * l * (l - 1) / z**2))
             total += rate**l * math.comb(order, l) * least
         index = FIXED_ORDERS.index(order)
-        bound = min(math.log(total) / (order - 1), privacy.gaussian_rdp(order, z))
+        bound = min(math.log(total) / (order - 1), 0.5 * order / z**2)
         assert _curve(Draws("fixed", rate, z, 1), FIXED_ORDERS)[index] == pytest.approx(bound, rel=1e-8)
 
 
 def test_emptied_units_in_fixed_cohorts_take_half_the_multiplier_or_no_amplification():
     replaced = _curve(Draws("fixed", 0.05, 1.0, 1), FIXED_ORDERS)
     emptied = _curve(Draws("fixed", 0.05, 2.0, 1, emptied=True), FIXED_ORDERS)
-    plain = np.array([privacy.gaussian_rdp(order, 2.0) for order in FIXED_ORDERS])
+    plain = np.array(FIXED_ORDERS) / 8
     assert np.array_equal(emptied, np.minimum(replaced, plain)) and (emptied < replaced).any()
 
 
@@ -205,7 +186,7 @@ def test_the_shortcut_inside_and_outside_its_conditions():
                 value, holds = privacy.shortcut_rdp(order, float(z), float(rate))
                 if holds:
                     inside += 1
-                    largest = max(largest, privacy.without_replacement_rdp(order, float(z), float(rate)) / value)
+                    largest = max(largest, lemma_4(order, float(z), float(rate)) / value)
     assert inside > 100 and 0.6 < largest < 1
 
 
@@ -216,7 +197,7 @@ def test_theorem_2_on_the_instance_that_can_be_done_by_hand():
     assert found.holds
     first = 6000 * privacy.shortcut_rdp(found.order, found.sigma, 0.01)[0]
     assert first == pytest.approx(2, rel=1e-13) and 8 / (found.order - 1) == pytest.approx(2, rel=1e-13)
-    proved = 6000 * privacy.without_replacement_rdp(5, found.sigma, 0.01)  # Lemma 4 confirms the shortcut here
+    proved = 6000 * lemma_4(5, found.sigma, 0.01)  # Lemma 4 confirms the shortcut here
     assert proved < first
 
 

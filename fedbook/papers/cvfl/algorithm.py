@@ -29,7 +29,7 @@ from fedbook.federation.checkpoint import identity
 from fedbook.federation.cohort import Cohort, Everyone
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
 from fedbook.federation.local import Batches, Step, local_steps, sgd
-from fedbook.federation.loop import Diverged, Turn, no_setup
+from fedbook.federation.loop import Algorithm, Diverged, Turn
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, leaves, tree_map
 from fedbook.learning.models import Parameters, stack
@@ -153,16 +153,15 @@ def batch_ids(seed: int, t: int, samples: int, batch_size: int, sampling: str = 
     return _epoch_order(seed, t // a_epoch, samples)[start : start + size].clone()
 
 
-class CVFL:
+class CVFL(Algorithm):
     """Algorithm 1 and 2 and what they are compared with; S seeds side by side.
 
     A party's state: ``theta`` (theta_m) and, for top-k by gradient, ``score``. ``first``: the first models
     {"theta0": [S, ...], GROUP: [S, M_g, ...]} where they are not to be drawn. Batches (and under "secure-sum" dithers
     and masks) come from the run's seed, which all know; other dithers from the noise seeds, sent in each message.
+    Nothing crosses before the first round: seeds and network shapes are known, labels to whoever needs them.
     Memory of a round: every party's batch, activations and everyone's embeddings, S x M x M x B x P numbers.
     """
-
-    batched_seeds = True
 
     def __init__(self, config: Config, problem: VerticalProblem, method: str = "c-vfl", first: Tree | None = None):
         self.method = METHODS[arguments.one_of("method", method, METHODS)]
@@ -227,10 +226,6 @@ class CVFL:
             for word, numbers in self.members.items():
                 clients[word]["score"] = torch.zeros(len(turn.seeds), len(numbers), width, dtype=dtype, device=device)
         return {"theta0": theta0}, clients
-
-    def setup(self, server: dict[str, Tree], turn: Turn) -> Round:
-        """Nothing crosses before the first round: seeds and network shapes are known, labels to whoever needs them."""
-        return no_setup(server)
 
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
         """One round of Algorithm 1 (t0 = r Q) or of the method's own second half."""

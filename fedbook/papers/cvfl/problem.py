@@ -20,7 +20,7 @@ from fedbook.learning.models import Network
 from fedbook.learning.problems import evaluations, judged
 from fedbook.papers.cvfl.towers import FUSIONS, TOWERS, Fusion, fusion, tower
 from fedbook.partition import Partition
-from fedbook.partition.vertical import feature_blocks, quadrants, split_columns, stack_parties, views
+from fedbook.partition.vertical import quadrants, stack_parties, views
 from fedbook.settings import Settings, other_than, setting
 
 LOSSES = ("cross_entropy", "squared")
@@ -182,11 +182,11 @@ def parts_of(problem: str, x: Tensor, parties: int) -> list[Tensor]:
     """The features of each party, M tensors [N, ...]. Raises: ValueError (too many parties, unequal views)."""
     if problem in VIEWS:
         return list(views(x, parties).unbind(0))
-    if problem in SERIES or problem in TABLES:
-        return split_columns(x, feature_blocks(x, parties))
-    if parties == 4:
+    if parties == 4 and problem not in SERIES + TABLES:
         return list(quadrants(x).unbind(0))
-    return split_columns(x, feature_blocks(x, parties))  # whole for one party, else strips
+    arguments.tensor("features", x)
+    arguments.integer("parties", parties, 1, x.shape[-1])
+    return list(x.tensor_split(parties, -1))  # of images whole for one party, else strips
 
 
 def vertical_problem(

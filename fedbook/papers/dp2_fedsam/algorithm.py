@@ -24,7 +24,7 @@ from fedbook.federation.checkpoint import identity
 from fedbook.federation.cohort import Cohort, Everyone, FixedSize, Poisson, Sampler
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
 from fedbook.federation.local import choose, epochs, local_steps, sgd
-from fedbook.federation.loop import Turn, no_setup
+from fedbook.federation.loop import Algorithm, Turn
 from fedbook.federation.population import Federation, Rows
 from fedbook.federation.tree import Tree, for_each, per_row, tree_map
 from fedbook.learning.models import Model, Parameters, cross_entropy, stack
@@ -194,10 +194,10 @@ class Config(Settings):
         return "replace_one" if self.counted == "fixed" or self.noise_by == "clients" else "add_remove"
 
 
-class DP2FedSAM:
+class DP2FedSAM(Algorithm):
     """Algorithms 1 and 2 and all their relatives: one round for every method, S seeds side by side."""
 
-    batched_seeds = goes_on_without = True
+    goes_on_without = True
 
     def __init__(self, config: Config, model: Model, method: str = "dp2-fedsam"):
         self.method = METHODS[arguments.one_of("method", method, METHODS)]
@@ -235,10 +235,6 @@ class DP2FedSAM:
             turn.nothing_leaves("every client keeps what it trains; a random body comes from a public seed")
         elif not self.bounded:
             turn.in_clear(f"sums of the changes of each cohort's {self.method.shared}")
-
-    def setup(self, server: dict[str, Tree], turn: Turn) -> Round:
-        """Nothing crosses before the first round."""
-        return no_setup(server)
 
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
         """Algorithm 2 (Algorithm 1 where the whole model is shared)."""

@@ -11,8 +11,8 @@ All of them then meet the same random draws, which is what a comparison wants.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -46,28 +46,18 @@ def gaussian_rise(
     """
     here = loss(parameters)
 
-    def rise(noise: Tree) -> Tensor:
-        up, down = (loss(_moved(parameters, noise, sign * std)) for sign in (1, -1))
+    def rise(noise: Mapping[str, Tensor]) -> Tensor:
+        z = unflatten(noise, parameters)
+        up, down = (loss(tree_map(lambda p, d, by=by: p + by * d, parameters, z)) for by in (std, -std))
         return (up + down) / 2 - here
 
-    return _over_draws(rise, normal, parameters, draws, rng, chunk)
-
-
-def _over_draws(
-    function: Callable[[Tree], Tensor], draw: Callable, parameters: Tree, draws: int, rng: Any, chunk: int
-) -> Estimate:
-    """The mean of ``function`` over random trees; drawn one after another, so that the chunk changes nothing."""
     flat, values = flatten(parameters), []
-    for start in range(0, draws, chunk):
+    for start in range(0, draws, chunk):  # drawn one after another, so that the chunk changes nothing
         rows = [
-            {name: draw(tuple(flat[name].shape), rng, flat[name]) for name in sorted(flat)}
+            {name: normal(tuple(flat[name].shape), rng, flat[name]) for name in sorted(flat)}
             for _ in range(min(chunk, draws - start))
         ]
         stack = {name: torch.stack([row[name] for row in rows]) for name in flat}
-        values.append(vmap(lambda z: function(unflatten(z, parameters)))(stack))
+        values.append(vmap(rise)(stack))
     values = torch.cat(values)
     return Estimate(values.mean(), values.std() / math.sqrt(draws))
-
-
-def _moved(parameters: Tree, direction: Tree, distance: float) -> Tree:
-    return tree_map(lambda p, d: p + distance * d, parameters, direction)

@@ -19,7 +19,7 @@ from fedbook.federation.checkpoint import identity
 from fedbook.federation.cohort import Everyone, FixedSize, Poisson, Sampler
 from fedbook.federation.exchange import Exchange, Local, Reply, Round, weighted_mean
 from fedbook.federation.local import epochs, local_steps, sgd
-from fedbook.federation.loop import Turn, no_setup
+from fedbook.federation.loop import Algorithm, Turn
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, for_each, per_row, tree_map
 from fedbook.learning.models import Model, cross_entropy, stack
@@ -63,10 +63,10 @@ class Config(Settings):
         return FixedSize(self.clients_per_round)
 
 
-class FedAvg:
+class FedAvg(Algorithm):
     """Algorithm 1 of the paper; S seeds side by side."""
 
-    name, batched_seeds, goes_on_without = "fedavg", True, True
+    name, goes_on_without = "fedavg", True
 
     def __init__(self, config: Config, model: Model):
         self.config, self.model, self.kind = config, model, model.kind
@@ -82,10 +82,6 @@ class FedAvg:
         like = next(x for x in federation.groups["all"].samples.values() if x.dtype.is_floating_point)
         theta = stack([self.model.init(stream(s, "init"), like.dtype) for s in turn.seeds])
         return {"theta": tree_map(lambda x: x.to(like.device), theta)}, {}
-
-    def setup(self, server: dict[str, Tree], turn: Turn) -> Round:
-        """Nothing crosses before the first round."""
-        return no_setup(server)
 
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
         """ServerExecutes, one pass of its loop."""

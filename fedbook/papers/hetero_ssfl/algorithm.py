@@ -27,7 +27,7 @@ from fedbook.compression import UpperTriangle, triangle_wire
 from fedbook.federation.cohort import Everyone
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round, Uploads
 from fedbook.federation.local import Batches
-from fedbook.federation.loop import Diverged, Turn, no_setup
+from fedbook.federation.loop import Diverged, Turn
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, leaves, tree_map
 from fedbook.learning import fedbyol
@@ -196,7 +196,7 @@ class HeteroSSFL(SelfSupervised):
     def setup(self, server: dict[str, Tree], turn: Turn) -> Round:
         """Everybody gets the alignment set, once, and shows what it makes of it: K_k(0)."""
         if not self.receives:
-            return (yield from no_setup(server))
+            return (yield from super().setup(server, turn))
         down = {"alignment set": self.levels.expand(len(turn.seeds), *self.levels.shape)}
         cohort = turn.cohort(Everyone())
         up = yield Exchange(cohort, down=down, work=self.show, chain=self.chain, name="alignment")

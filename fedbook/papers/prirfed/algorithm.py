@@ -25,7 +25,7 @@ from fedbook import arguments
 from fedbook.federation.checkpoint import identity
 from fedbook.federation.cohort import Cohort, Everyone, FixedSize, Sampler
 from fedbook.federation.exchange import Exchange, Local, Reply, Round, weighted_mean
-from fedbook.federation.loop import Turn, no_setup
+from fedbook.federation.loop import Algorithm, Turn
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, per_row
 from fedbook.geometry import ambient_mean, frechet_mean, stepped, tangent_mean
@@ -193,7 +193,7 @@ def rsvrg(
             yield x
 
 
-class PriRFed:
+class PriRFed(Algorithm):
     """Algorithm 1 with every local solver and aggregation; S seeds side by side.
 
     ``start``: x^(0) for each seed, [S, *point]. ``bound``: the default clip norm, public. ``smoothness`` (L_g) sets the
@@ -201,7 +201,7 @@ class PriRFed:
     known to all.
     """
 
-    batched_seeds, kind = True, "other"
+    kind = "other"
 
     def __init__(self, config: Config, loss: RecordLoss, start: Tensor, method: str = "dp-rsgd", *, bound: float = 1.0,
                  smoothness: float = 1.0, public: Sequence[str] = (), inner_steps: int = 1):  # fmt: skip
@@ -242,10 +242,6 @@ class PriRFed:
     def sampler(self, num_agents: int) -> Sampler:
         """Who takes part; the only one where everything is pooled."""
         return Everyone() if self.method.pooled else self.config.sampler(num_agents)
-
-    def setup(self, server: dict[str, Tree], turn: Turn) -> Round:
-        """Nothing crosses before the first round."""
-        return no_setup(server)
 
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
         """Algorithm 1, one pass of its loop."""

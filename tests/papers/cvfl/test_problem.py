@@ -77,7 +77,7 @@ def test_problems_that_do_not_fit_say_why():
         vertical_problem("digits", {"parties": 4})
     with pytest.raises(ValueError, match="embedding"):
         vertical_problem("digits", VerticalSettings(fusion="logits"))
-    with pytest.raises(ValueError, match="num_parties"):
+    with pytest.raises(ValueError, match="parties: got 9"):
         vertical_problem("digits", VerticalSettings(parties=9))
     with pytest.raises(ValueError, match="train_samples"):
         vertical_problem("digits", VerticalSettings(train_samples=10_000))
