@@ -263,7 +263,7 @@ CASES = {
         WrongAnswer("personal for newcomers", CASES | {"one model for newcomers": "personal"}, "newcomers",
                     "A newcomer has no head yet, and others' heads know only others' classes."),
         WrongAnswer("heads at ten", CASES | {"ten hospitals, patients hidden": "personal"}, "hospitals",
-                    "Row C: with twenty clients CENTAUR ends below alone, and ten hospitals are fewer."),
+                    "Row C: with twenty clients the best private row is not above alone, and ten are fewer."),
         WrongAnswer("phones alone", CASES | {"phones, each its own user": "alone"}, "phones",
                     "Row B's methods stand above alone in the own mixture, and no privacy is asked for."),
         WrongAnswer("noise at ten", CASES | {"ten hospitals, patients hidden": "shared"}, "hospitals",
