@@ -53,22 +53,25 @@ def draw_holdings(ax: Axes, counts: Any, classes: Sequence[str]) -> str:
     return f"{counts.shape[0]} clients hold from {counts.sum(1).min():,} to {counts.sum(1).max():,} images."
 
 
-def draw_map(ax: Axes, points: pd.DataFrame, x: str, y: str, kept: Collection[str] = ()) -> str:
+def draw_map(
+    ax: Axes, points: pd.DataFrame, x: str, y: str, kept: Collection[str] = (), left: Collection[str] = ()
+) -> str:
     """Methods by two columns, each with its name; those in ``kept`` in colour. ``points``: a row a method.
 
-    A name is written without its budget (", ε = 8"): that is an axis.
+    A name is written without its budget (", ε = 8"): that is an axis; those in ``left`` stand left of their dots.
     """
     wide, high = (max(float(points[axis].max() - points[axis].min()), 1e-9) for axis in (x, y))
-    labels: list[tuple[float, float]] = []  # where names stand: one below the other where points lie close
+    labels: list[tuple[float, float, bool]] = []  # where names stand: one below the other where points lie close
     for name, row in points.sort_values(y, ascending=False).iterrows():
         place, height = float(row[x]), float(row[y])
-        for there, taken in labels:
-            if abs(there - place) < 0.3 * wide and height > taken - 0.055 * high:
+        for there, taken, to_left in labels:
+            if to_left == (name in left) and abs(there - place) < 0.3 * wide and height > taken - 0.055 * high:
                 height = taken - 0.055 * high
-        labels.append((place, height))
+        labels.append((place, height, name in left))
         colour = style.PALETTE[1] if name in kept else style.REFERENCE
         ax.plot([place], [row[y]], "o", color=colour, linestyle="")
-        ax.text(place + 0.015 * wide, height, str(name).split(", ε")[0], color=colour, va="center", fontsize=9,
+        shift, side = (-0.015, "right") if name in left else (0.015, "left")
+        ax.text(place + shift * wide, height, str(name).split(", ε")[0], color=colour, va="center", ha=side, fontsize=9,
                 fontweight="bold" if name in kept else "normal")  # fmt: skip
     ax.set_xlim(points[x].min() - 0.05 * wide, points[x].max() + 0.4 * wide)
     return f"{len(points)} methods; in colour: {', '.join(n for n in points.index if n in kept) or 'none'}."
@@ -263,7 +266,7 @@ CASES = {
         WrongAnswer("personal for newcomers", CASES | {"one model for newcomers": "personal"}, "newcomers",
                     "A newcomer has no head yet, and others' heads know only others' classes."),
         WrongAnswer("heads at ten", CASES | {"ten hospitals, patients hidden": "personal"}, "hospitals",
-                    "Row C: with twenty clients no private method is above alone, and ten hospitals are fewer."),
+                    "Row C: with twenty clients the best private row is not above alone, and ten are fewer."),
         WrongAnswer("phones alone", CASES | {"phones, each its own user": "alone"}, "phones",
                     "Row B's methods stand above alone in the own mixture, and no privacy is asked for."),
         WrongAnswer("noise at ten", CASES | {"ten hospitals, patients hidden": "shared"}, "hospitals",
