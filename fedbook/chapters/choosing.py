@@ -36,7 +36,7 @@ def draw_families(ax: Axes) -> str:
         "Hetero-SSFL: similarities of public images", "C-VFL: embeddings of shared samples",
     )  # fmt: skip
     for i, text in enumerate(rows):
-        ax.text(50, 55 - 8 * i, text, ha="center", va="center", color=style.INK,
+        ax.text(50, 55 - 8 * i, text, ha="center", va="center", color=style.INK, fontsize=9,
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
     return sentence
 
