@@ -72,28 +72,6 @@ def test_mu_0_is_local_training_bit_for_bit(bank, changes):
 # --- order, chunks, seeds, resumption, replay
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"exclude_self": True, "send": "representations", "weights": "samples"}], ids=str
-)
-def test_seeds_side_by_side_are_the_single_runs(changes):
-    seeds, config = (3, 8), replace(PLAIN, cohort=3, **changes)
-    both = trained(config, problem(seeds), seeds=seeds)
-    for slot, seed in enumerate(seeds):
-        one = trained(config, problem((seed,)), seeds=(seed,))
-        cut = tree_map(lambda x, s=slot: x[[s]], {"clients": both.clients, "server": both.server})
-        assert gap({"clients": one.clients, "server": one.server}, cut) < 1e-12
-
-
-@pytest.mark.parametrize("shares", [True, False])
-def test_a_resumed_run_is_the_whole_run(shares, tmp_path):
-    path, config = tmp_path / "run.pt", replace(PLAIN, cohort=3, rounds=3, send="representations")
-    trained(config, total=1, path=path, shares=shares)
-    resumed, whole = trained(config, path=path, resume=True, shares=shares), trained(config, shares=shares)
-    assert gap(resumed.server, whole.server) == 0 and gap(resumed.clients, whole.clients) == 0
-    assert resumed.bytes.total == whole.bytes.total
-    assert [r.trace for r in resumed.history] == [r.trace for r in whole.history]
-
-
 @pytest.mark.parametrize("send", ["kernels", "representations", "cheaper"])
 def test_the_server_is_a_function_of_the_uploads(send):
     config, tape = replace(PLAIN, cohort=3, send=send), []
