@@ -14,7 +14,7 @@ from fedbook.federation.tree import leaves
 from fedbook.papers.hetero_ssfl import HeteroSSFL
 from fedbook.randomness import stream
 from tests.papers.by_hand import gap
-from tests.papers.hetero_ssfl.small import PLAIN, SMALL, algorithm, problem, rounds_of
+from tests.papers.hetero_ssfl.small import PLAIN, SMALL, algorithm, client, problem, rounds_of
 
 
 def trained(config, data=SMALL, **options):
@@ -33,12 +33,6 @@ def trainable(clients):
         word: {part: {n: p for n, p in theta.items() if "running" not in n} for part, theta in state.items()}
         for word, state in clients.items()
     }
-
-
-def client(clients, data, k, part="theta", slot=0):
-    word = data.assigned[k]
-    place = [j for j, w in enumerate(data.assigned) if w == word].index(k)
-    return tree_map(lambda p: p[slot, place], clients[word][part])
 
 
 def shown(rounds, data, k, slot=0):
