@@ -22,11 +22,9 @@ from fedbook.papers.fedavg.problem import ImageSettings, image_problem
 from fedbook.papers.fedsc import Config as ContrastiveConfig
 from fedbook.papers.fedsc import FedSC
 from fedbook.papers.fedsc.problem import PretrainingSettings, pretraining_problem
-from fedbook.papers.hetero_ssfl import Config as HeteroConfig
-from fedbook.papers.hetero_ssfl import HeteroSSFL
-from fedbook.papers.hetero_ssfl.problem import AlignedSettings, aligned_problem
 from fedbook.privacy import ClientGaussian, Clip, PrivacyLedger, Release, clip
 from fedbook.randomness import normal, stream
+from tests.papers.hetero_ssfl import small
 
 SCALAR, TOP = Codec(AnyWidth("scalar", 8)), Codec(AnyWidth("topk", 4))
 NOISE = (Clip(1.0), ClientGaussian(1.0))
@@ -79,19 +77,10 @@ def contrastive(chains=None, public=(), **changes):
 
 
 def hetero(chains=None):
-    from fedbook.learning import fedbyol
-
-    settings = AlignedSettings(
-        train_samples=60, test_samples=20, clients=4, partition="iid", bank=3, width=6, model="mlp",
-        alignment_samples=20, architectures="mlp,cnn_s:9",
-    )  # fmt: skip
-    data = aligned_problem("digits", settings, (0,), dtype=torch.float64)
-    config = HeteroConfig(rounds=2, local_epochs=1, batch_size=16, alignment_batch=12, send="representations")
-    nets = {word: fedbyol.online_network(config, net) for word, net in data.encoders.items()}
-    algorithm = HeteroSSFL(config, nets, data.assigned, data.views, data.levels, data.alignment)
+    algorithm = small.algorithm(replace(small.PLAIN, send="representations"))
     if chains is not None:
         algorithm = Composed(algorithm, chains)
-    return run(Rounds(algorithm, data.federation(), config.rounds))
+    return run(Rounds(algorithm, small.SMALL.federation(), small.PLAIN.rounds))
 
 
 def scaffold(chains=None):

@@ -6,8 +6,6 @@ import torch
 from fedbook.geometry import Manifold, Sphere
 from fedbook.randomness import normal, stream
 
-DRAWS = 200_000
-
 
 def test_the_basis_is_orthonormal_and_spans_what_gram_schmidt_spans(place, close):
     m, x = place.manifold, place.points(0)
