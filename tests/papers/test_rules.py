@@ -1,10 +1,11 @@
-"""What holds of every method: a run leaves it as it was, seeds do not meet, a resumed run is the whole run."""
+"""What holds of every method: a run leaves it as it was, seeds do not meet, a resumed run is the whole run, and the
+server learns nothing but the messages."""
 
 import pytest
 import torch
 
 from fedbook import experiment, papers
-from fedbook.federation import run
+from fedbook.federation import drive, run
 from fedbook.federation.tree import flatten
 
 IMAGES = {"train_samples": 150, "test_samples": 40, "rounds": 3, "evaluate_every": 3}
@@ -16,13 +17,13 @@ SETTINGS = {
     | {"cohort": 3, "alignment_samples": 20, "alignment_batch": 12, "architectures": "mlp,cnn_s:6"},
     "prirfed": {"rounds": 3, "evaluate_every": 3, "samples": 120, "agents": 4, "agents_per_round": 2, "inner_steps": 3,
                 "option": "random"},
-    "dp2_fedsam": IMAGES | {"train_samples": 300, "clients": 8},
+    "dp2_fedsam": IMAGES | {"train_samples": 300, "clients": 8, "epsilon": 0.0, "noise_multiplier": 1.0},
     "cvfl": IMAGES | {"batch_size": 20, "local_steps": 3, "parties": 3},
 }  # fmt: skip
 SUMS = {"fusion": "sum"}
 TOP_K = {"compressor": "topk", "bits": 8}
 CASES = {
-    "fedavg": {"fedavg": {}, "local": {}},
+    "fedavg": {"fedavg": {"compressor": "scalar", "bits": 8}, "local": {}},
     "fedsc": {"fedsc": {}, "local-sc": {}, "fedema": {}, "fedx": {"bank": 0},
               "fedca": {"alignment": 0.5, "alignment_samples": 14, "dictionary_samples": 8}},
     "hetero_ssfl": {"hetero-ssfl": {"exclude_self": True}, "local-ssl": {}, "fedavg-supervised": {}},
@@ -53,7 +54,9 @@ def test_a_method(name, method, tmp_path, monkeypatch):
     def rounds(seeds, **options):
         return experiment.plan(paper, method, problem, "quick", settings, seeds, "cpu").rounds(**options)
 
-    both = rounds((3, 5))
+    tape = []
+    both = rounds((3, 5), observe=lambda exchange, uploads: tape.append(uploads))
+    server = both.server
     made = dict(vars(both.algorithm))
     run(both)
     assert vars(both.algorithm).keys() == made.keys() and all(vars(both.algorithm)[k] is v for k, v in made.items())
@@ -69,3 +72,8 @@ def test_a_method(name, method, tmp_path, monkeypatch):
     assert all(torch.equal(value, whole[leaf]) for leaf, value in states(resumed).items())
     assert resumed.history == both.history and resumed.bytes.state() == both.bytes.state()
     assert [ledger.report(1e-3) for ledger in resumed.privacy] == [ledger.report(1e-3) for ledger in both.privacy]
+
+    for t in range(-1, both.t):  # the uploads again: the server's state follows from them alone
+        step = both.algorithm.setup if t < 0 else both.algorithm.round
+        server = drive(step(server, both._turn(t)), lambda exchange: tape.pop(0))
+    assert not tape and all(torch.equal(value, whole[f"server/{leaf}"]) for leaf, value in flatten(server).items())

@@ -305,18 +305,3 @@ def test_a_run_that_diverged_stops_with_a_word_and_what_it_has(config, lr):
     problem = toy(activation="linear")
     rounds = run(start(problem, replace(LOSSY.get(config, CONFIG), lr=lr), rounds=20, evaluate=problem.evaluation()))
     assert rounds.diverged and "finite" in rounds.stopped and 0 < len(rounds.history) < 20
-
-
-def test_only_messages_cross():
-    """Replaying the recorded uploads into the generator gives the server's states."""
-    from fedbook.federation.exchange import drive
-
-    problem, config = toy(), LOSSY["scalar"]
-    rounds = start(problem, config)
-    first, uploads = rounds.server, []
-    rounds.observe = lambda exchange, up: uploads.append(up)
-    run(rounds)
-    server, queue = first, iter(uploads)
-    for t in range(3):
-        server = drive(rounds.algorithm.round(server, rounds._turn(t)), lambda exchange: next(queue))
-    assert all(torch.equal(server["theta0"][k], rounds.server["theta0"][k]) for k in server["theta0"])
