@@ -13,7 +13,6 @@ from fedbook import data
 from fedbook.data import BrokenFile, DataNotFound
 from fedbook.data.fetch import fetch
 from fedbook.data.leaf import read_leaf
-from fedbook.partition import by_name
 
 
 def picture(seed):
@@ -72,12 +71,6 @@ def test_femnist(root):
     scaled = data.femnist(root)
     assert scaled.train_x.dtype == torch.float32 and torch.equal(scaled.train_x, images.train_x.float() / 255)
     assert len(repr(images)) < 500
-
-
-def test_a_federation_of_writers(root):
-    images = data.femnist(root, torch.uint8)
-    split = by_name("natural", images.train_y, 3, 0, groups=images.train_writer)
-    assert [sorted(split.client(k).tolist()) for k in range(3)] == [[3], [4, 5], [0, 1, 2]]
 
 
 def test_the_digits_alone(root):

@@ -219,14 +219,11 @@ def test_nothing_there(tmp_path):
 
 
 def test_bad_arguments():
-    for nodes, kind in ((None, TypeError), (True, TypeError), ("most", ValueError)):
-        with pytest.raises(kind, match="nodes: got .*; allowed is one of all, classes, published"):
-            wordnet_mammals(nodes)
-    for root, kind in ((3, TypeError), ("", ValueError)):
-        with pytest.raises(kind, match="root: got"):
-            wordnet_mammals(root=root)
-        with pytest.raises(kind, match="root: got"):
-            wordnet_embedding(root)
+    with pytest.raises(ValueError, match="nodes: got 'most'; allowed is one of all, classes, published"):
+        wordnet_mammals("most")
+    for function in (wordnet_mammals, wordnet_embedding):
+        with pytest.raises(TypeError, match="root: got 3"):
+            function(root=3)
     tree = Taxonomy.from_edges("toy", ["a", "b"], [(1, 0)])
     with pytest.raises(TypeError, match="word: got 3"):
         tree.index(3)

@@ -76,15 +76,6 @@ def test_a_loop_written_by_hand(how, chunk, momentum):
         assert float(values[k]) == pytest.approx(losses[k], rel=1e-12)
 
 
-@pytest.mark.parametrize("keep", [0.0, 1.0])
-def test_keep_0_is_the_last_batch_and_keep_1_the_start(keep):
-    (carry, _), batches = trained(keep=keep)
-    data, k = toy(), 1
-    last = data.samples["x"][batches.index[1, k][batches.real[1, k]]].mean(0)
-    expected = start()["mean"][k] if keep else last
-    assert float((carry["theta"]["mean"][k] - expected).abs().max()) < 1e-15
-
-
 def test_a_loss_that_sees_nothing_steps_as_without_keep():
     plain = {n: p for n, p in start().items() if n != "mean"}
     data = toy()
@@ -101,19 +92,6 @@ def test_a_loss_that_sees_nothing_steps_as_without_keep():
             )
             carries.append(local_steps(sgd(function, keep=keep, **options), carry, data, batches)[0]["theta"])
         assert all(torch.equal(carries[0][n], carries[1][n]) for n in plain)
-
-
-def test_fixed_entries_are_seen_and_stay():
-    fixed = {"shift": torch.full((3,), 2.0, dtype=torch.float64)}
-
-    def shifted(theta, batch):
-        value, seen = loss(theta, batch)
-        return value * theta["shift"], seen
-
-    (carry, _), _ = trained(fixed=fixed, function=shifted, options={"lr": 0.01})
-    (half, _), _ = trained(options={"lr": 0.02})
-    assert torch.equal(carry["fixed"]["shift"], fixed["shift"])
-    assert all(float((carry["theta"][n] - half["theta"][n]).abs().max()) < 1e-11 for n in half["theta"])
 
 
 def test_statistics_of_two_batches_a_step_are_refused():

@@ -197,28 +197,6 @@ def test_one_client_is_centralised_training(problem):
 # --- the books
 
 
-def test_a_client_never_meets_its_own_noise(problem):
-    """The others' matrix does not change with a client's own upload."""
-    algorithm = FedSC(Config(sigma=1.0), problem.encoder, problem.views)
-    rng = stream(0, "own noise")
-    q = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
-    table = torch.from_numpy(rng.standard_normal((3, 6, 6)))
-
-    def others(table):
-        class Some:
-            inbox = {"matrix": torch.einsum("k,kab->ab", q, table).expand(3, 6, 6)}
-            state = {"matrix": table, "q": q}
-            t = 3
-
-        return algorithm.beside(Some)["others"]
-
-    changed = table.clone()
-    changed[1] += 100
-    assert torch.allclose(others(table)[1], others(changed)[1], atol=1e-12)
-    assert torch.allclose(others(table)[1], (0.2 * table[0] + 0.5 * table[2]) / 0.7, atol=1e-12)
-    assert not torch.allclose(others(table)[0], others(changed)[0], atol=1.0)
-
-
 def test_bytes_are_encoders_and_triangles(problem):
     encoder = 8 * problem.encoder.size
     triangle, full = 8 * 6 * 7 // 2, 8 * 36
