@@ -32,16 +32,15 @@ def loss(theta, batch):
     return value + 100 * (theta["mean"] * theta["w"]).sum(), {"mean": mean}
 
 
-def trained(how="vmap", chunk=None, keep=0.75, options=None, fixed=None, function=loss):
-    options, data = FULL if options is None else options, toy()
-    theta = start()
-    carry = {"theta": theta, "velocity": tree_map(torch.zeros_like, theta)} | ({"fixed": fixed} if fixed else {})
+def trained(how, chunk, options, keep=0.75):
+    data, theta = toy(), start()
+    carry = {"theta": theta, "velocity": tree_map(torch.zeros_like, theta)}
     batches = epochs(data, [stream(0, "batches", client=k) for k in range(3)], 2, 4)
-    return local_steps(sgd(function, keep=keep, **options), carry, data, batches, how=how, chunk=chunk), batches
+    return local_steps(sgd(loss, keep=keep, **options), carry, data, batches, how=how, chunk=chunk)
 
 
-def by_hand(keep=0.75, options=None):
-    options, data = FULL if options is None else options, toy()
+def by_hand(options, keep=0.75):
+    data = toy()
     batches = epochs(data, [stream(0, "batches", client=k) for k in range(3)], 2, 4)
     found, losses, lengths = [], [], []
     for k in range(3):
@@ -68,8 +67,8 @@ def by_hand(keep=0.75, options=None):
 @pytest.mark.parametrize("momentum", [0.6, 0.0])
 def test_a_loop_written_by_hand(how, chunk, momentum):
     options = FULL | {"momentum": momentum, "lr": 0.003, "max_norm": 700.0}
-    (carry, values), _ = trained(how, chunk, options=options)
-    found, losses, lengths = by_hand(options=options)
+    carry, values = trained(how, chunk, options)
+    found, losses, lengths = by_hand(options)
     assert min(lengths) < 700 < max(lengths)  # some steps are shortened, some are not
     for k in range(3):
         assert all(float((carry["theta"][n][k] - found[k][n]).abs().max()) < 1e-9 for n in found[k])
