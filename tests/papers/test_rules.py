@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fedbook import experiment, papers
-from fedbook.federation import drive, run
+from fedbook.federation import Rounds, drive, run
 from fedbook.federation.tree import flatten
 
 IMAGES = {"train_samples": 150, "test_samples": 40, "rounds": 3, "evaluate_every": 3}
@@ -40,6 +40,11 @@ def cheap(problem, train, test, own=()):
     return dict.fromkeys(("knn", "probe", "probe_few", *(("own_classes",) if own else ())), float(test.square().mean()))
 
 
+def attributes(algorithm):
+    inner = vars(algorithm).get("algorithm")  # of a composed one
+    return vars(algorithm) | ({f"inner {name}": value for name, value in vars(inner).items()} if inner else {})
+
+
 def states(rounds):
     return flatten({"server": rounds.server, "clients": rounds.clients})
 
@@ -54,12 +59,19 @@ def test_a_method(name, method, tmp_path, monkeypatch):
     def rounds(seeds, **options):
         return experiment.plan(paper, method, problem, "quick", settings, seeds, "cpu").rounds(**options)
 
-    tape = []
+    made, tape, init = [], [], Rounds.__init__
+
+    def watched(self, algorithm, *rest, **options):
+        made.append((algorithm, dict(attributes(algorithm))))
+        init(self, algorithm, *rest, **options)
+
+    monkeypatch.setattr(Rounds, "__init__", watched)
     both = rounds((3, 5), observe=lambda exchange, uploads: tape.append(uploads))
     server = both.server
-    made = dict(vars(both.algorithm))
     run(both)
-    assert vars(both.algorithm).keys() == made.keys() and all(vars(both.algorithm)[k] is v for k, v in made.items())
+    algorithm, before = made[0]
+    after = attributes(algorithm)
+    assert after.keys() == before.keys() and all(after[k] is v for k, v in before.items())
 
     whole = states(both)
     for slot, seed in enumerate((3, 5)):
