@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fedbook import privacy
 from fedbook.papers.prirfed.local_call import call_epsilon, rsvrg_parts
 from fedbook.privacy.accountant import Draws, total_epsilon
+from fedbook.privacy.cohorts import largest
 
 CENTRAL = privacy.Release("the sum of clipped updates", "client", "zero_out", 2.0, 0.5, "secure_aggregation")
 LOCAL = privacy.Release("a correlation matrix", "record", "replace_one", 5.0, 0.01, "none", released_by="client")
@@ -165,6 +166,14 @@ def test_the_order_in_which_releases_of_a_round_are_recorded_does_not_matter(mov
         form = (round(draw.noise_multiplier, 9), draw.shared)
         found[form] = found.get(form, 0) + draw.number
     assert found == forms
+
+
+@given(spent=st.lists(st.dictionaries(st.sampled_from([(), (0.1, 2.0), (0.2, 2.0)]), st.integers(0, 3)), max_size=12))
+def test_what_is_left_out_is_below_something_kept(spent):
+    kept = largest(spent)
+    assert all(one in spent for one in kept)
+    for one in spent:
+        assert any(one.keys() == other.keys() and all(other[k] >= one[k] for k in one) for other in kept)
 
 
 # --- secret cohorts
