@@ -352,6 +352,8 @@ def test_when_a_bar_is_shown(source, monkeypatch, tmp_path, capfd):
     fetch("toy", tmp_path / "headless", progress=True)
     assert capfd.readouterr() == ("", "")
     monkeypatch.delenv("FEDBOOK_HEADLESS")
-    fetch("toy", tmp_path / "shown", progress=True)
-    out, err = capfd.readouterr()
-    assert out == "" and "first.bin" in err and "100%" in err
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    for asked in (True, None):
+        fetch("toy", tmp_path / str(asked), progress=asked)
+        out, err = capfd.readouterr()
+        assert out == "" and "first.bin" in err and "100%" in err

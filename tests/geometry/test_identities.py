@@ -178,6 +178,17 @@ def test_many_noisy_steps_stay_on_the_manifold(place):
     torch.testing.assert_close(m.norm(x, u), torch.ones(6, dtype=torch.float64), rtol=0, atol=1e-9)
 
 
+def test_errors_of_the_norm_do_not_grow_from_step_to_step():
+    """Log at a point off the sphere leaves the tangent plane; without normalising in Exp 60 steps lose the sphere."""
+    m = Sphere()
+    points = m.random_point(40, stream(0, "points"), (7,))
+    x = points[0]
+    for _ in range(300):
+        x = m.exp(x, m.log(x, points).mean(0))
+        assert abs(float(x.norm()) - 1) < 1e-14
+        assert abs(float(x @ m.log(x, points).mean(0))) < 1e-13
+
+
 def test_exp_of_zero_is_the_point_and_log_of_the_point_is_zero(place):
     m, x = place.manifold, place.points(0)
     torch.testing.assert_close(m.exp(x, torch.zeros_like(x)), x, rtol=1e-15, atol=1e-15)
