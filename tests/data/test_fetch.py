@@ -17,7 +17,7 @@ from fedbook import data
 from fedbook.data import BrokenFile, FetchFailed
 from fedbook.data import fetch as module
 from fedbook.data import root as roots
-from fedbook.data.fetch import fetch, main_report, shows, unpack, verify
+from fedbook.data.fetch import fetch, main_report, unpack, verify
 from fedbook.data.sources import SOURCES, DataFile, Source
 
 FIRST, SECOND = b"first file" * 20_000, b"second file"
@@ -80,12 +80,6 @@ def cut(handler):
     handler.wfile.write(SECOND[:5])
 
 
-def cut_without_length(handler):
-    handler.send_response(200)
-    handler.end_headers()
-    handler.wfile.write(SECOND[:5])
-
-
 def endless(handler):
     handler.send_response(200)
     handler.end_headers()
@@ -98,7 +92,6 @@ def endless(handler):
 
 FAILURES = {
     "cut": (cut, "second.bin from http://127.0.0.1"),
-    "cut, no length": (cut_without_length, "the connection ended after 5 of 11 bytes"),
     "endless": (endless, "the server sends more than the 11 bytes"),
     "altered": (b"SECOND file", "what came has md5:"),
     "empty": (b"", "the connection ended after 0 of 11 bytes"),
@@ -162,28 +155,6 @@ def test_two_who_fetch_at_once_both_succeed(source, monkeypatch, tmp_path, listi
     assert sorted(listing(tmp_path)) == ["toy", "toy/first.bin", "toy/second.bin"]
 
 
-def served_as(server, original, name):
-    """The source ``original`` with its addresses on the loopback server and the checksums of what ships."""
-    folder = roots.of_book()
-    files = []
-    for file in original.files:
-        content = (folder / file.path).read_bytes()
-        server.content[file.path] = content
-        files.append(
-            dataclasses.replace(file, published=md5(content), size=len(content), urls=(server.url(file.path),))
-        )
-    return dataclasses.replace(original, name=name, files=tuple(files))
-
-
-def test_fetched_mnist_is_what_the_loader_reads(server, monkeypatch, tmp_path):
-    use(monkeypatch, served_as(server, SOURCES["mnist"], "mnist"))
-    monkeypatch.setattr(roots, "of_book", lambda: None)
-    monkeypatch.setenv("FEDBOOK_DATA", str(tmp_path / "root"))
-    report = fetch("mnist")
-    assert report.ok and report.folder == str(tmp_path / "root") and len(server.asked) == 4
-    assert len(data.mnist(dtype=torch.uint8).test_y) == 10_000
-
-
 def packed(*entries):
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as tar:
@@ -220,7 +191,6 @@ def test_an_archive_is_unpacked_verified_and_thrown_away(server, monkeypatch, tm
 ENTRIES = (("toy/first.bin", FIRST), ("toy/second.bin", SECOND))
 BAD_ARCHIVES = {
     "climbs": (packed(ENTRIES[0], ("../second.bin", SECOND)), "lacks toy/second.bin"),
-    "absolute": (packed(("/toy/first.bin", FIRST), ENTRIES[1]), "lacks toy/first.bin"),
     "link": (packed(ENTRIES[0], ("toy/second.bin", None)), "'toy/second.bin' is no plain file"),
     "too large": (
         packed(("toy/first.bin", bytes(10**6 + 1)), ENTRIES[1]),
@@ -228,7 +198,6 @@ BAD_ARCHIVES = {
     ),
     "wrong file": (packed(ENTRIES[0], ("toy/second.bin", b"other")), "toy/second.bin: what was fetched is not right"),
     "cut": (packed(*ENTRIES)[:-30], "is not what it should be"),
-    "text": (b"<html>", "is not what it should be"),
     "no tar": (gzip.compress(b"x" * 999), "is not what it should be"),
 }
 
@@ -380,12 +349,11 @@ def test_bad_arguments_are_named(tmp_path):
 
 
 def test_when_a_bar_is_shown(source, monkeypatch, tmp_path, capfd):
-    monkeypatch.setenv("FEDBOOK_HEADLESS", "1")
-    assert not shows(True) and not shows(None)
+    fetch("toy", tmp_path / "headless", progress=True)
+    assert capfd.readouterr() == ("", "")
     monkeypatch.delenv("FEDBOOK_HEADLESS")
-    assert shows(True) and not shows(False)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    assert shows(None)
-    fetch("toy", tmp_path, progress=True)
-    out, err = capfd.readouterr()
-    assert out == "" and "first.bin" in err and "100%" in err
+    for asked in (True, None):
+        fetch("toy", tmp_path / str(asked), progress=asked)
+        out, err = capfd.readouterr()
+        assert out == "" and "first.bin" in err and "100%" in err

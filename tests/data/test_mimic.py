@@ -17,21 +17,6 @@ HONEST = {
     "y": np.array([0, 1, 0, 0, 1, 0, 1], np.uint8),
     "test": np.array([0, 0, 1, 0, 1, 0, 0], np.uint8),
 }
-NORMAL = {  # after the benchmark's publication, by hand
-    "Capillary refill rate": 0.0,
-    "Diastolic blood pressure": 59.0,
-    "Fraction inspired oxygen": 0.21,
-    "Glucose": 128.0,
-    "Heart Rate": 86.0,
-    "Height": 170.0,
-    "Mean blood pressure": 77.0,
-    "Oxygen saturation": 98.0,
-    "Respiratory rate": 19.0,
-    "Systolic blood pressure": 118.0,
-    "Temperature": 36.6,
-    "Weight": 81.0,
-    "pH": 7.4,
-}
 
 
 def write(root, **arrays):
@@ -65,16 +50,13 @@ def spoilt(place, value):
     [
         ({"X": HONEST["X"][:, :47]}, r"X has shape \[7, 47, 76\]; expected is \[2 to 100000, 48, 76\]"),
         ({"X": HONEST["X"].astype(np.float16)}, "X is of type float16"),
-        ({"X": HONEST["X"].astype(object)}, "X is of type object"),
         ({"y": HONEST["y"][:6]}, "different lengths: X 7, y 6, test 7"),
         ({"y": HONEST["y"] + 1}, "y holds values other than 0 and 1"),
         ({"test": -HONEST["test"].astype(np.int64)}, "test holds values other than 0 and 1"),
         ({"y": np.array([0, 2, 3, 0, 1, 0, 1], np.uint8).view(bool)}, "y holds values other than 0 and 1"),
-        ({"y": HONEST["y"].astype(np.float32)}, "y is of type float32"),
         ({"test": HONEST["test"] * 0}, "test must be 1 for some stays and 0 for others"),
-        ({"test": HONEST["test"] * 0 + 1}, "test must be 1 for some stays and 0 for others"),
         ({"X": spoilt((3, 4, 5), np.nan)}, "X holds NaN or infinite values"),
-        ({"X": spoilt((3, 4, 5), -np.inf)}, "X holds NaN or infinite values"),
+        ({"X": spoilt((0, 0, 0), 1e300)}, "too large for float32"),
         ({"test": None}, "holds X, y; expected are exactly X, test, y"),
         ({"extra": HONEST["y"]}, "holds X, extra, test, y; expected"),
     ],
@@ -82,11 +64,6 @@ def spoilt(place, value):
 def test_refuses_other_files(tmp_path, changes, message):
     with pytest.raises(BrokenFile, match=message):
         data.mimic3(write(tmp_path, **changes))
-
-
-def test_refuses_what_is_too_large_for_float32_without_a_warning(tmp_path):
-    with pytest.raises(BrokenFile, match="too large for float32"):
-        data.mimic3(write(tmp_path, X=spoilt((0, 0, 0), 1e300)))
 
 
 # the benchmark's CSVs
@@ -117,7 +94,6 @@ def test_the_variables_make_76_columns():
     assert sum(len(variable.categories) for variable in VARIABLES) == 47 and len(NUMBERS) == 12
     assert all(len(set(v.categories)) == len(v.categories) for v in VARIABLES)
     assert [v.normal in v.categories for v in VARIABLES if v.categories] == [True] * 5
-    assert {v.name: float(v.normal) for v in VARIABLES if v.name in NORMAL} == NORMAL
 
 
 def test_an_hour_by_hour_stay(tmp_path):
@@ -213,18 +189,13 @@ EMPTY = "," * 17 + "\n"
     "text, message",
     [
         ("", "is not what it should be"),
-        ("Hours,pH\n1,7\n", "is no table of the 18 columns Hours, ... pH"),
         (LINE.replace("Glucose", "Sugar") + "1" + EMPTY, "is no table"),
-        (LINE.replace("Glucose", "Height") + "1" + EMPTY, "is no table"),
         (LINE, "its rows do not begin with the hours"),
         (LINE + "1,2\n", "is no table"),
-        (LINE + "1," + EMPTY, "is no table"),
         (LINE + "1" + EMPTY + "x" + EMPTY, "could not convert string to float: 'x'"),
-        (LINE + "nan" + EMPTY, "its rows do not begin with the hours"),
         (LINE + "-1" + EMPTY, "its rows do not begin with the hours"),
         (LINE + "2" + EMPTY + "1" + EMPTY, "its rows do not begin with the hours, ascending"),
         (LINE + "1" + EMPTY[:-1] + ">60/minute\n", "pH is '>60/minute', which is no value of it"),
-        (LINE + "1" + EMPTY[:-1] + "nan\n", "pH is 'nan'"),
         (LINE + "1" + EMPTY[:-1] + "1e300\n", "pH is '1e300'"),
         (LINE + "1,2" + EMPTY[1:], "Capillary refill rate is '2'"),
         (LINE + "1,,,,open" + EMPTY[4:], "Glascow coma scale eye opening is 'open'"),
@@ -254,11 +225,9 @@ def test_refuses_long_and_odd_csvs(tmp_path, monkeypatch):
     "text, message",
     [
         ("", "is not what it should be"),
-        ("a,b\n", "is no table of the 2 columns stay, ... y_true"),
         ("stay,y_true\n", "names no stay, or one twice"),
         ("stay,y_true\n0_episode1_timeseries.csv,2\n", "with '2' is no file in .* with 0 or 1"),
         ("stay,y_true\n../train/0_episode1_timeseries.csv,1\n", "refused: it names '../train"),
-        ("stay,y_true\n/etc/hosts,1\n", "refused: it names '/etc/hosts'"),
         ("stay,y_true\n9_episode1_timeseries.csv,1\n", "'9_episode1_timeseries.csv' with '1' is no file in"),
         ("stay,y_true\n" + "0_episode1_timeseries.csv,1\n" * 2, "names no stay, or one twice"),
     ],

@@ -84,16 +84,10 @@ def packed(kind="PNG"):
 
 BOMB = zlib.compress(b"\0" * 10_000_000, 9)
 HOSTILE = {
-    "empty": (b"", "not what it should be"),
     "another format": (packed("GIF"), "not what it should be"),
-    "cut short": (packed()[:-30], "not what it should be"),
-    "a JPEG cut short": (packed("JPEG")[:-60], "not what it should be"),
-    "large": (png(10_000, 10_000), "refused: promises|not what it"),
-    "largest": (png(2**31 - 1, 2**31 - 1), "not what it should be"),
     "larger than we read": (png(8_192, 8_193), "refused: promises 8,192 x 8,193 pixels; at most 67,108,864"),
     "sixteen bits": (png(4, 4, bits=16), "has pixels of mode 'I;16'"),
     "a packed text": (packed()[:33] + chunk(b"zTXt", b"a\0\0" + BOMB) + packed()[33:], "not what it should be"),
-    "a wrong sum": (packed()[:30] + b"xyz" + packed()[33:], "not what it should be"),
 }
 
 
@@ -170,9 +164,7 @@ def test_modelnet10_takes_other_names_and_leaves_other_files(furniture):
     "change, message",
     [
         (lambda f: (f / "bed_0002_007.png").unlink(), r"bed_0002_\*.png: the object lacks view 7; it needs 1 to 12"),
-        (lambda f: (f / "bed_0002_001.png").unlink(), r"bed_0002_\*.png: the object lacks view 1;"),
         (lambda f: save(f / "bed_0002_7.png", RAMP), "_7.png: is view 7 of its object a second time; .* bed_0002_007"),
-        (lambda f: save(f / "bed_0002_013.png", RAMP), "the object has a view 13; it needs 1 to 12"),
         (lambda f: save(f / "bed_0002_000.png", RAMP), "the object has a view 12; it needs 0 to 11"),
         (lambda f: save(f / "bed.png", RAMP), "bed.png: has no number of a view"),
         (lambda f: (f / "bed_0002_003.png").write_bytes(packed()[:-30]), "bed_0002_003.png: is not what it should be"),
@@ -214,10 +206,6 @@ def test_imagenet_folder(imagenet):
         ({}, "classes: got 100; allowed is at most 3"),
         ({"classes": ["n01", "n09"]}, "classes: got 'n09'; allowed is one of the 3 folders"),
         ({"classes": ["n01", "n01"]}, "classes: got .*each once"),
-        ({"classes": []}, "classes: got"),
-        ({"classes": "n01"}, "classes: got 'n01'"),
-        ({"classes": 0}, "classes: got 0"),
-        ({"side": 0}, "side: got 0"),
         ({"side": 2_000}, "side: got 2000"),
     ],
 )
@@ -312,18 +300,14 @@ IMAGE = "train/n01443537/images/n01443537_2.JPEG"
 REFUSED = {
     "an image cut short": (lambda f: (f / IMAGE).write_bytes((f / IMAGE).read_bytes()[:300]), "_2.JPEG: is not what"),
     "an image too few": (lambda f: (f / IMAGE).unlink(), "train: n01443537 has 2 images; expected are 3"),
-    "no images": (lambda f: [p.unlink() for p in (f / IMAGE).parent.iterdir()], "images: holds no .JPEG"),
     "another class": (annotation(wnid="n01443537"), "val: n01443537 has 3 images; expected are 2"),
     "a test image gone": (lambda f: (f / "val/images/val_4.JPEG").unlink(), "line 5: there is no images/val_4.JPEG"),
     "a test image twice": (annotation("val_4.JPEG"), "line 6: val_4.JPEG a second time"),
     "a class nobody lists": (annotation(wnid="n01443538"), "line 6: n01443538 is no class of wnids.txt"),
     "a path out of the folder": (annotation("../../secret.JPEG"), "line 6: .* is not of the form"),
-    "an absolute path": (annotation("/etc/passwd"), "line 6: .* is not of the form"),
-    "no box": (annotation(box="0\t1\t2"), "line 6: .* is not of the form"),
     "a class twice": (lambda f: lines(f / "wnids.txt", [*CLASSES, CLASSES[1]]), "names n01443537 more than once"),
     "a class that leads out": (lambda f: lines(f / "wnids.txt", ["../../n0144353"]), "line 1: .* is not of the form"),
     "no words for a class": (lambda f: lines(f / "words.txt", ["n01443537\tgoldfish"]), "has no words for n02123394"),
-    "control characters": (lambda f: lines(f / "words.txt", ["n01443537\t\x1b[2J"]), "line 1: .* is not of the form"),
 }
 
 
@@ -339,8 +323,6 @@ def test_tiny_imagenet_refuses(tiny, change, message):
     "options, message",
     [
         ({"classes": 4}, "classes: got 4; allowed is at most 3"),
-        ({"classes": 0}, "classes: got 0"),
-        ({"classes": "n01443537"}, "classes: got"),
         ({"side": 65}, "side: got 65; allowed is .*64"),
     ],
 )

@@ -1,7 +1,6 @@
 """Where data are looked for, and what is said when they are not there."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -94,29 +93,6 @@ def test_refuses_what_is_no_folder(places, monkeypatch):
 
 def test_the_checkout_is_this_one():
     assert roots.of_book() == PACKAGE.parent / "data"
-
-
-def run(code, home, **more):
-    path = Path(home) / "site-packages"
-    environment = {k: v for k, v in os.environ.items() if k not in ("FEDBOOK_DATA", "XDG_CACHE_HOME")}
-    environment |= {"PYTHONPATH": str(path), "HOME": str(home), "OMP_NUM_THREADS": "1", **more}
-    return subprocess.run([sys.executable, "-c", code], cwd=home, env=environment, capture_output=True, text=True)
-
-
-def test_outside_of_the_repository(tmp_path):
-    """The package alone, as a wheel installs it: a clear message, then the data of FEDBOOK_DATA."""
-    copy = tmp_path / "site-packages" / "fedbook"
-    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "site-packages" / "data").mkdir()  # somebody else's
-    code = "import torch, fedbook.data as d\nassert 'site-packages' in d.__file__\nprint(d.mnist(dtype=torch.uint8))"
-    result = run(code, tmp_path)
-    assert result.returncode == 1 and result.stdout == ""
-    assert "DataNotFound: dataset 'mnist' was not found" in result.stderr
-    assert "fedbook data mnist" in result.stderr and "mnist/train-images-idx3-ubyte.gz" in result.stderr
-    assert "site-packages/data" not in result.stderr.split("DataNotFound")[-1]
-    assert not (tmp_path / ".cache").exists()
-    result = run(code, tmp_path, FEDBOOK_DATA=str(PACKAGE.parent / "data"))
-    assert result.returncode == 0 and "name='mnist'" in result.stdout, result.stderr
 
 
 def test_importing_is_cheap():

@@ -154,17 +154,6 @@ def test_the_dataset():
     assert solids(2, 1, side=20, views=1).train_x.shape == (2, 1, 1, 20, 20)
 
 
-def test_kinds_can_be_learned_and_more_views_help():
-    from sklearn.neighbors import KNeighborsClassifier
-
-    images = solids(600, 200)
-    scores = []
-    for views in ([0], list(range(12))):
-        x, test = (part[:, views].flatten(1).numpy() for part in (images.train_x, images.test_x))
-        scores.append(KNeighborsClassifier(5).fit(x, images.train_y).score(test, images.test_y))
-    assert 0.5 < scores[0] < scores[1] - 0.03 < 0.92
-
-
 @pytest.mark.parametrize(
     "name, bad", [("train_samples", 0), ("test_samples", None), ("side", 3), ("views", 2.5), ("seed", -1)]
 )

@@ -109,22 +109,6 @@ def test_a_checkpoint_cannot_run_code(tmp_path, monkeypatch):
     assert not (tmp_path / "evil-was-here").exists()
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "run.pt"
-    list(rounds(path))
-    before = path.read_bytes()
-
-    def broken(state, file):
-        file.write(b"half of it")
-        raise OSError("disk full")
-
-    monkeypatch.setattr(torch, "save", broken)
-    with pytest.raises(OSError, match="disk full"):
-        files.save(path, {"x": torch.zeros(3)})
-    assert path.read_bytes() == before
-    assert [p.name for p in tmp_path.iterdir()] == ["run.pt"]
-
-
 @pytest.mark.parametrize("left", [10, 1000, 100_000])
 def test_a_full_disk_is_an_error_with_the_files_name_and_leaves_the_old_file(tmp_path, left):
     """Wherever in the file it happens, PyTorch's own writing included."""

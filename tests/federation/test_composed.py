@@ -12,7 +12,6 @@ import torch
 from fedbook.compression import HEADER_BYTES, AnyWidth, Codec, Summable, TopK, UniformScalar
 from fedbook.federation import Chain, Everyone, Exchange, Reply, Rounds, run
 from fedbook.federation.composed import Composed
-from fedbook.federation.exchange import drive
 from fedbook.federation.tree import leaves
 from fedbook.papers.dp2_fedsam.algorithm import Config as PersonalConfig
 from fedbook.papers.dp2_fedsam.algorithm import DP2FedSAM
@@ -22,11 +21,9 @@ from fedbook.papers.fedavg.problem import ImageSettings, image_problem
 from fedbook.papers.fedsc import Config as ContrastiveConfig
 from fedbook.papers.fedsc import FedSC
 from fedbook.papers.fedsc.problem import PretrainingSettings, pretraining_problem
-from fedbook.papers.hetero_ssfl import Config as HeteroConfig
-from fedbook.papers.hetero_ssfl import HeteroSSFL
-from fedbook.papers.hetero_ssfl.problem import AlignedSettings, aligned_problem
-from fedbook.privacy import ClientGaussian, Clip, PrivacyLedger, Release, clip
+from fedbook.privacy import ClientGaussian, Clip, PrivacyLedger, Release
 from fedbook.randomness import normal, stream
+from tests.papers.hetero_ssfl import small
 
 SCALAR, TOP = Codec(AnyWidth("scalar", 8)), Codec(AnyWidth("topk", 4))
 NOISE = (Clip(1.0), ClientGaussian(1.0))
@@ -79,19 +76,10 @@ def contrastive(chains=None, public=(), **changes):
 
 
 def hetero(chains=None):
-    from fedbook.learning import fedbyol
-
-    settings = AlignedSettings(
-        train_samples=60, test_samples=20, clients=4, partition="iid", bank=3, width=6, model="mlp",
-        alignment_samples=20, architectures="mlp,cnn_s:9",
-    )  # fmt: skip
-    data = aligned_problem("digits", settings, (0,), dtype=torch.float64)
-    config = HeteroConfig(rounds=2, local_epochs=1, batch_size=16, alignment_batch=12, send="representations")
-    nets = {word: fedbyol.online_network(config, net) for word, net in data.encoders.items()}
-    algorithm = HeteroSSFL(config, nets, data.assigned, data.views, data.levels, data.alignment)
+    algorithm = small.algorithm(replace(small.PLAIN, send="representations"))
     if chains is not None:
         algorithm = Composed(algorithm, chains)
-    return run(Rounds(algorithm, data.federation(), config.rounds))
+    return run(Rounds(algorithm, small.SMALL.federation(), small.PLAIN.rounds))
 
 
 def scaffold(chains=None):
@@ -175,18 +163,6 @@ def test_fedavg_with_top_k_is_the_plain_loop():
     assert up(sent) == AVERAGING.rounds * CLIENTS * each
 
 
-def test_uploads_replay():
-    """What crossed, driven into the rounds again, gives the server's state: nothing else came in."""
-    crossed = []
-    algorithm = Composed(FedAvg(AVERAGING, IMAGES.model), {"theta": Chain(codec=SCALAR)})
-    first = Rounds(algorithm, IMAGES.federation(), 2, observe=lambda exchange, uploads: crossed.append(uploads))
-    server, again = first.server, iter(crossed)
-    run(first)
-    for t in range(2):
-        server = drive(algorithm.round(server, first._turn(t)), lambda exchange: next(again))
-    assert all(torch.equal(server["theta"][name], p) for name, p in first.server["theta"].items())
-
-
 def test_a_composed_run_resumes_and_is_no_other_run(tmp_path):
     def rounds(total, **options):
         algorithm = Composed(FedAvg(AVERAGING, IMAGES.model), {"*": Chain(codec=SCALAR)})
@@ -255,27 +231,6 @@ def test_a_setting_of_the_command_line_compresses_within_the_budget():
     assert epsilon(coarse) == pytest.approx(epsilon(plain), rel=1e-6) and epsilon(plain) < 2
     with pytest.raises(ValueError, match="bits: got 17"):
         plan(PAPER, "dp2-fedsam", "digits", "quick", small | {"compressor": "scalar", "bits": 17})
-
-
-def test_the_longest_quantised_update():
-    """C + sqrt(d) step / 2 bounds all that was tried, and is attained: the sensitivity is not C any more."""
-    d, bits, C = 110, 6, 1.0
-    found = {}
-    for dither in (False, True):
-        made = UniformScalar(bits, -C, C, dither=dither)
-        bound, size = C + made.largest_error(d), 3 * made.step() + 1e-6  # half way between two levels
-        tried = [normal((d,), stream(0, "x", t), torch.zeros(1).double()) for t in range(50)]
-        for number, x in enumerate([*tried, torch.full((d,), size).double(), torch.full((d,), 1.0).double()]):
-            clipped = clip({"": x[None]}, C)[0][""][:, None]
-            decoded = made.decode(made.encode(clipped, [stream(0, "codec", number)]), clipped)
-            lengths = [float(decoded.norm())]
-            for u in torch.linspace(-0.5, 0.4999, 201).tolist() if dither else ():  # any dither may be drawn
-                lengths.append(
-                    float(made.reconstruct(made.quantise(clipped, u), torch.full_like(clipped, u), x).norm())
-                )
-            found[dither] = max(found.get(dither, 0.0), *lengths)
-        assert 0.99 * bound < found[dither] < bound
-    assert min(found.values()) > 1.15 * C
 
 
 def test_shares_of_the_noise_do_not_survive_rounding():

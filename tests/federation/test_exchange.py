@@ -276,20 +276,6 @@ def test_trace_means_are_by_federation_and_nan_for_an_empty_cohort():
     assert made.trace_means() == {}
 
 
-def test_only_the_cohorts_state_changes_and_a_roll_back_restores_it():
-    state = {"all": {"h": torch.zeros(2, K, D)}}
-    made = simulator(seeds=(0, 1), clients=state)
-
-    def work(local):
-        return Reply(state={"h": local.state["h"] + 1 + local.clients[:, None]}, upload={"v": numbers(local)})
-
-    made.deliver(Exchange(cohort([2, 0], [4]), work=work))
-    made.deliver(Exchange(cohort([2], []), work=work))
-    assert made.clients["all"]["h"][:, :, 0].tolist() == [[1, 0, 6, 0, 0], [0, 0, 0, 0, 5]]
-    made.roll_back()
-    assert not made.clients["all"]["h"].any() and made.bytes.total["rounds"]["up"] == [0, 0]
-
-
 BAD = {
     "a stretched state": (lambda n: Reply(state={"h": torch.zeros(n, 1)}), "state 'h'"),
     "a rounded state": (lambda n: Reply(state={"h": torch.zeros(n, D, dtype=torch.float64)}), "state 'h'"),

@@ -93,14 +93,6 @@ def test_chunks_that_fit_the_cache_are_the_loop(monkeypatch):
     assert all(torch.equal(one[key], before[key]) for key in one)
 
 
-def test_vectorised_equals_loop_over_20_float32_steps():
-    data, net = toy(torch.float32), model("mlp", (1, 8, 8), 4)
-    a, _ = train(data, net, torch.float32, "vmap", num_epochs=4, batch=4)  # 20 steps for the largest client
-    b, _ = train(data, net, torch.float32, "loop", num_epochs=4, batch=4)
-    assert int(epochs(data, streams(), 4, 4).steps.max()) == 20
-    assert all(torch.allclose(a["theta"][k], b["theta"][k], rtol=0, atol=1e-5) for k in a["theta"])
-
-
 @pytest.mark.parametrize("how", ["vmap", "loop"])
 def test_equals_module_and_optimiser_of_pytorch(how):
     """Independent oracle: nn.Module, torch.optim.SGD, batches without any padding."""
@@ -141,16 +133,6 @@ def test_epochs_visit_every_own_sample_once_a_pass():
         assert int(batches.steps[k]) == 3 * -(-n // 4)
     whole = epochs(data, streams(), 1, 0)
     assert whole.index.shape == (1, len(SIZES), max(SIZES)) and whole.real.sum().item() == sum(SIZES)
-
-
-def test_no_steps_returns_the_start():
-    data, net = toy(torch.float64), model("linear", (1, 8, 8), 4)
-    theta = stack([net.init(stream(1, "init", client=k), torch.float64) for k in range(len(SIZES))])
-    for how in ("vmap", "loop"):
-        out, loss = local_steps(
-            sgd(cross_entropy(net.apply), 0.1), {"theta": theta}, data, epochs(data, streams(), 0, 4), how=how
-        )
-        assert all(torch.equal(out["theta"][k], theta[k]) for k in theta) and not loss.any()
 
 
 def test_parameter_counts_of_the_fedavg_paper():

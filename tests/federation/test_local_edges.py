@@ -3,11 +3,8 @@
 import pytest
 import torch
 
-from fedbook.federation import Federation, Rounds, Rows, run
+from fedbook.federation import Rows
 from fedbook.federation.local import Batches, Step, local_steps
-from fedbook.learning.models import model
-from fedbook.papers.fedavg import Config, algorithm
-from fedbook.partition import Partition
 from fedbook.randomness import normal, stream
 
 ADD = Step(
@@ -47,31 +44,3 @@ def test_nobody_at_all():
             ADD, torch.zeros(0, 4), Rows({"x": torch.zeros(1)}, torch.zeros(0, 1), torch.zeros(0)), none, how=how
         )
         assert out.shape == (0, 4) and loss.shape == (0,)
-
-
-@pytest.mark.parametrize("method", ["fedavg", "local"])
-def test_a_run_does_not_depend_on_its_chunks(method):
-    lists = [list(range(sum(range(k)), sum(range(k + 1)))) for k in range(1, 8)]  # 1, 2, ..., 7 samples
-    samples = {"x": normal((28, 1, 4, 4), stream(0, "x")), "y": torch.arange(28) % 3}
-    config, net = Config(clients_per_round=5, batch_size=2, local_epochs=2, momentum=0.9), model("mlp", (1, 4, 4), 3)
-
-    def finish(**options):
-        return run(
-            Rounds(
-                algorithm(method, config, net),
-                Federation(samples, Partition.from_lists(lists)),
-                3,
-                seeds=(0, 1),
-                **options,
-            )
-        )
-
-    whole = finish(how="vmap")
-    for options in ({"how": "vmap", "chunk": 1}, {"how": "vmap", "chunk": 3}, {"how": "loop"}):
-        other = finish(**options)
-        for a, b in ((whole.server, other.server), (whole.clients.get("all", {}), other.clients.get("all", {}))):
-            for name, x in a.get("theta", {}).items():
-                assert torch.allclose(x, b["theta"][name], rtol=0, atol=1e-12)
-        assert [r.cohort for r in other.history] == [r.cohort for r in whole.history]
-        for a, b in zip(whole.history, other.history, strict=True):
-            assert a.trace["loss"] == pytest.approx(b.trace["loss"], abs=1e-12)

@@ -1,4 +1,4 @@
-"""One algorithm that uses all that an exchange can do, and what the loop promises of any: seeds, replay, resume, sums.
+"""One algorithm that uses all that an exchange can do: what the server sees, bytes, noise, seeds one by one.
 
 A set-up; two exchanges with different cohorts; ragged and encoded uploads of two architectures; a message for each
 client; personal state; a clipped sum of a Poisson cohort, also of nobody; noise and releases.
@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from fedbook.compression import Codec, TopK
-from fedbook.federation import Chain, Everyone, Exchange, Federation, FixedSize, Poisson, Reply, Rounds, drive, repeat
-from fedbook.federation.loop import Turn
+from fedbook.federation import Chain, Everyone, Exchange, Federation, FixedSize, Poisson, Reply, Rounds, repeat
 from fedbook.federation.tree import flatten
 from fedbook.partition import Partition
 from fedbook.privacy import Clip, Release
@@ -93,66 +92,6 @@ def same(a, b):
     ledgers = [[ledger.state() for ledger in rounds.privacy] for rounds in (a, b)]
     numbers = all(torch.equal(x, states(b)[name]) for name, x in states(a).items())
     return numbers and a.history == b.history and a.bytes.state() == b.bytes.state() and ledgers[0] == ledgers[1]
-
-
-def test_seeds_side_by_side_equal_single_runs():
-    together = finished(seeds=(3, 8, 11))
-    for slot, seed in enumerate((3, 8, 11)):
-        alone = finished(seeds=(seed,))
-        for name, x in states(together).items():
-            assert torch.allclose(x[slot], states(alone)[name][0], rtol=0, atol=1e-12)
-        for a, b in zip(together.history, alone.history, strict=True):
-            assert (a.bytes_up[slot], a.bytes_down[slot], a.cohort[slot]) == (
-                b.bytes_up[0],
-                b.bytes_down[0],
-                b.cohort[0],
-            )
-        assert together.privacy[slot].state() == alone.privacy[0].state()
-
-
-def test_replayed_uploads_reproduce_the_server():
-    """So nothing but messages reaches it."""
-    tape, expected, seeds = [], [], (1, 2)
-    rounds = start(seeds=seeds, observe=lambda exchange, uploads: tape.append(uploads))
-    for _ in rounds:
-        expected.append(rounds.server)
-    algorithm, turn = Everything(), Turn(-1, seeds, K)
-    server, _ = algorithm.start(federation(), turn)
-    server = drive(algorithm.setup(server, turn), lambda exchange: tape.pop(0))
-    for t in range(6):
-        server = drive(
-            algorithm.round(server, Turn(t, seeds, K, noise_keys=rounds.noise_keys)), lambda exchange: tape.pop(0)
-        )
-        assert all(torch.equal(x, expected[t][name]) for name, x in server.items())
-    assert not tape
-
-
-def test_resume_and_interrupts_change_no_bit(tmp_path):
-    whole, path = finished(seeds=(1, 2)), tmp_path / "run.pt"
-    for record in start(seeds=(1, 2), path=path, save_every=1):
-        if record.t == 2:
-            break
-    rest = start(seeds=(1, 2), path=path, resume=True)
-    assert rest.t == 3
-    list(rest)
-    assert same(rest, whole)
-
-    class Breaks(Everything):
-        armed = True
-
-        def round(self, server, turn):
-            result = yield from super().round(server, turn)
-            if turn.t == 2 and Breaks.armed:
-                Breaks.armed = False
-                raise KeyboardInterrupt
-            return result
-
-    broken = Rounds(Breaks(), federation(), 6, seeds=(1, 2))
-    with pytest.raises(KeyboardInterrupt):
-        list(broken)
-    assert broken.t == 2
-    list(broken)  # continued with the same object
-    assert same(broken, whole)
 
 
 def test_the_server_sees_what_is_declared_and_bytes_are_what_crossed():

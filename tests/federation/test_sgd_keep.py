@@ -32,16 +32,15 @@ def loss(theta, batch):
     return value + 100 * (theta["mean"] * theta["w"]).sum(), {"mean": mean}
 
 
-def trained(how="vmap", chunk=None, keep=0.75, options=None, fixed=None, function=loss):
-    options, data = FULL if options is None else options, toy()
-    theta = start()
-    carry = {"theta": theta, "velocity": tree_map(torch.zeros_like, theta)} | ({"fixed": fixed} if fixed else {})
+def trained(how, chunk, options, keep=0.75):
+    data, theta = toy(), start()
+    carry = {"theta": theta, "velocity": tree_map(torch.zeros_like, theta)}
     batches = epochs(data, [stream(0, "batches", client=k) for k in range(3)], 2, 4)
-    return local_steps(sgd(function, keep=keep, **options), carry, data, batches, how=how, chunk=chunk), batches
+    return local_steps(sgd(loss, keep=keep, **options), carry, data, batches, how=how, chunk=chunk)
 
 
-def by_hand(keep=0.75, options=None):
-    options, data = FULL if options is None else options, toy()
+def by_hand(options, keep=0.75):
+    data = toy()
     batches = epochs(data, [stream(0, "batches", client=k) for k in range(3)], 2, 4)
     found, losses, lengths = [], [], []
     for k in range(3):
@@ -68,21 +67,12 @@ def by_hand(keep=0.75, options=None):
 @pytest.mark.parametrize("momentum", [0.6, 0.0])
 def test_a_loop_written_by_hand(how, chunk, momentum):
     options = FULL | {"momentum": momentum, "lr": 0.003, "max_norm": 700.0}
-    (carry, values), _ = trained(how, chunk, options=options)
-    found, losses, lengths = by_hand(options=options)
+    carry, values = trained(how, chunk, options)
+    found, losses, lengths = by_hand(options)
     assert min(lengths) < 700 < max(lengths)  # some steps are shortened, some are not
     for k in range(3):
         assert all(float((carry["theta"][n][k] - found[k][n]).abs().max()) < 1e-9 for n in found[k])
         assert float(values[k]) == pytest.approx(losses[k], rel=1e-12)
-
-
-@pytest.mark.parametrize("keep", [0.0, 1.0])
-def test_keep_0_is_the_last_batch_and_keep_1_the_start(keep):
-    (carry, _), batches = trained(keep=keep)
-    data, k = toy(), 1
-    last = data.samples["x"][batches.index[1, k][batches.real[1, k]]].mean(0)
-    expected = start()["mean"][k] if keep else last
-    assert float((carry["theta"]["mean"][k] - expected).abs().max()) < 1e-15
 
 
 def test_a_loss_that_sees_nothing_steps_as_without_keep():
@@ -101,19 +91,6 @@ def test_a_loss_that_sees_nothing_steps_as_without_keep():
             )
             carries.append(local_steps(sgd(function, keep=keep, **options), carry, data, batches)[0]["theta"])
         assert all(torch.equal(carries[0][n], carries[1][n]) for n in plain)
-
-
-def test_fixed_entries_are_seen_and_stay():
-    fixed = {"shift": torch.full((3,), 2.0, dtype=torch.float64)}
-
-    def shifted(theta, batch):
-        value, seen = loss(theta, batch)
-        return value * theta["shift"], seen
-
-    (carry, _), _ = trained(fixed=fixed, function=shifted, options={"lr": 0.01})
-    (half, _), _ = trained(options={"lr": 0.02})
-    assert torch.equal(carry["fixed"]["shift"], fixed["shift"])
-    assert all(float((carry["theta"][n] - half["theta"][n]).abs().max()) < 1e-11 for n in half["theta"])
 
 
 def test_statistics_of_two_batches_a_step_are_refused():

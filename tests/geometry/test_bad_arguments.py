@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from fedbook.geometry import SPD, Euclidean, Hyperboloid, Manifold, Sphere, ambient_mean, frechet_mean, tangent_mean
+from fedbook.geometry import SPD, Euclidean, Hyperboloid, Sphere, ambient_mean, frechet_mean, tangent_mean
 from fedbook.randomness import stream
 
 NAN, INF = math.nan, math.inf
@@ -142,10 +142,3 @@ def test_means():
             for value in values if name in known else ():
                 with pytest.raises((TypeError, ValueError), match=f"^{name}: "):
                     mean(**works | {name: value})
-
-
-def test_the_common_base_promises_and_does_not_pretend():
-    m, x = Manifold(), torch.ones(3, **DOUBLE)
-    for call in (lambda: m.exp(x, x), lambda: m.log(x, x), lambda: m.dist(x, x), lambda: m.dimension(x)):
-        with pytest.raises(NotImplementedError):
-            call()

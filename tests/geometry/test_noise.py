@@ -8,8 +8,6 @@ import torch
 from fedbook.geometry import Sphere
 from fedbook.randomness import normal, stream
 
-DRAWS = 200_000
-
 
 def gram_schmidt(m, x):
     """An orthonormal basis of the tangent space at each of ``x``, in the metric, from projected coordinate vectors.

@@ -73,15 +73,6 @@ def test_the_best_real_order_is_the_minimum(conversion, mu, delta):
     assert epsilon <= max(0.0, min(map(shown_at, around))) * (1 + 1e-7) + 1e-12
 
 
-def test_the_classic_figure_is_the_closed_form_of_fedsc_table_6():
-    for sigma, delta, printed in [(0.01, 1e-2, 2.75), (0.0051, 1e-4, 7.96), (0.012, 1e-4, 3.08)]:
-        sensitivity = math.sqrt(2) * 8e-4  # one record replaced; the clip over the number of records is 8e-4
-        epsilon, order = privacy.gaussian_rdp_epsilon(math.sqrt(50) * sensitivity / sigma, delta, "classic")
-        assert epsilon == pytest.approx(printed, abs=0.006)
-        rho = 50 * (sensitivity / sigma) ** 2
-        assert order == pytest.approx(1 + math.sqrt(2 * math.log(1 / delta) / rho), rel=1e-13)
-
-
 @settings(max_examples=60)
 @given(z=MULTIPLIERS, count=st.integers(1, 1000), delta=DELTAS)
 def test_exact_below_improved_below_classic(z, count, delta):

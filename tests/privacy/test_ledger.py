@@ -351,14 +351,6 @@ def test_the_report_says_whether_the_noise_can_be_repeated():
         assert word in reloaded(ledger).report(DELTA)["noise"]
 
 
-def test_a_report_with_a_figure_names_what_the_run_records_without_noise():
-    silent = privacy.PrivacyLedger()
-    silent.nothing_leaves("every client keeps what it trains")
-    for ledger in (ledger_of(CENTRAL), ledger_of((LOCAL, ids(0))), silent):
-        said = " ".join(ledger.report(DELTA)["conditions"])
-        assert all(word in said for word in ("metrics", "cohort", "bytes_up"))
-
-
 # --- refusals, budgets, checkpoints
 
 

@@ -12,14 +12,6 @@ from scipy import integrate, optimize, special, stats
 from fedbook import privacy
 from fedbook.privacy.accountant import FIXED_ORDERS, POISSON_ORDERS, Draws, _curve
 
-ONE_STEP = [
-    (0.05, 1.0, 2, 0.00428650437042),
-    (0.05, 1.0, 8, 0.601268913989),
-    (0.05, 2.0, 8, 0.0031215266423),
-    (0.05, 2.0, 32, 0.916369609562),
-    (0.01, 1.0, 8, 0.000893643907606),
-    (0.5, 1.5, 3, 0.22204387842),
-]  # rate, multiplier, order, value
 PAPER = [(500, 1.0), (500, 2.0), (1000, 1.0), (1000, 2.0)]  # clients, epsilon; rate 0.05, 200 rounds, delta 1/N
 
 
@@ -40,8 +32,10 @@ def divergence(order, z, rate, sign):
     return math.log(value) / (order - 1)
 
 
-@pytest.mark.parametrize(("rate", "z", "order", "value"), ONE_STEP)
-def test_the_value_is_the_divergence_and_the_larger_of_the_two(rate, z, order, value):
+@pytest.mark.parametrize(
+    ("rate", "z", "order"), [(0.05, 1.0, 2), (0.05, 1.0, 8), (0.05, 2.0, 32), (0.01, 1.0, 8), (0.5, 1.5, 3)]
+)
+def test_the_value_is_the_divergence_and_the_larger_of_the_two(rate, z, order):
     """D5: both directions by one-dimensional quadrature."""
     forward, backward = (divergence(order, z, rate, sign) for sign in (1, -1))
     assert privacy.sampled_gaussian_rdp(order, z, rate) == pytest.approx(forward, rel=1e-9)

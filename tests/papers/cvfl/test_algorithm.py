@@ -157,28 +157,6 @@ def test_one_step_without_compression_is_sgd_on_the_joint_model(parts):
     split, central = (run(start(problem, config, method, rounds=50)) for method in ("c-vfl", "central"))
     assert gap(models(split), models(central)) < 1e-12
 
-    first, parties = models(start(problem, config))
-    whole = {f"0/{k}": v for k, v in first.items()} | {
-        f"{m + 1}/{k}": v for m, p in enumerate(parties) for k, v in p.items()
-    }
-    plain = PlainLoop(problem, first, parties, config)
-    for t in range(50):  # autograd on one network of all parties
-        ids = batch_ids(0, t, N, config.batch_size)
-
-        def joint(leaf, ids=ids):
-            own = [
-                {k.split("/", 1)[1]: v for k, v in leaf.items() if k.startswith(f"{m}/")}
-                for m in range(len(parties) + 1)
-            ]
-            h = [functional_call(plain.nets[m], own[m + 1], (plain.x[m][ids],)) for m in range(len(parties))]
-            return plain.loss(plain.fuse(own[0], h), problem.y[ids])
-
-        whole = plain.steps(whole, joint)
-    joint = [
-        {k.split("/", 1)[1]: v for k, v in whole.items() if k.startswith(f"{m}/")} for m in range(len(parties) + 1)
-    ]
-    assert gap(models(split), (joint[0], joint[1:])) < 1e-12
-
 
 @pytest.mark.parametrize("parts", ["equal", "unequal"])
 def test_algorithm_2_is_algorithm_1_with_one_step_only_without_compression(parts):
@@ -296,26 +274,12 @@ def fitting(method):
     return problem, LOSSY["scalar" if method == "secure-sum" else "topk"]
 
 
-@pytest.mark.parametrize("method", list(METHODS))
-def test_repetitions_and_order_in_every_method(method, monkeypatch):
+@pytest.mark.parametrize("method", [method for method in METHODS if method != "central"])
+def test_the_order_of_the_parties_does_not_matter(method, monkeypatch):
     problem, config = fitting(method)
-    both = run(start(problem, config, method, rounds=3, seeds=[3, 5]))
-    for slot, seed in enumerate((3, 5)):
-        assert gap(models(both, slot), models(run(start(problem, config, method, rounds=3, seeds=[seed])))) < 1e-12
-    if method != "central":
-        monkeypatch.setattr(Everyone, "draw", lambda self, k, rng: torch.arange(k).flip(0))
-        assert gap(models(both), models(run(start(problem, config, method, rounds=3, seeds=[3, 5])))) == 0.0
-
-
-@pytest.mark.parametrize("method", list(METHODS))
-def test_a_run_resumes_bit_for_bit(method, tmp_path):
-    problem, config = fitting(method)
-    judge = {"evaluate": problem.evaluation()}
-    whole = run(start(problem, config, method, rounds=5, **judge))
-    run(start(problem, config, method, rounds=2, path=tmp_path / "c.pt", **judge))
-    later = run(start(problem, config, method, rounds=5, path=tmp_path / "c.pt", resume=True, **judge))
-    assert later.history == whole.history
-    assert gap(models(later), models(whole)) == 0.0
+    one = run(start(problem, config, method))
+    monkeypatch.setattr(Everyone, "draw", lambda self, k, rng: torch.arange(k).flip(0))
+    assert gap(models(one), models(run(start(problem, config, method)))) == 0.0
 
 
 def test_methods_that_do_not_fit_the_problem_say_what_does():
@@ -341,18 +305,3 @@ def test_a_run_that_diverged_stops_with_a_word_and_what_it_has(config, lr):
     problem = toy(activation="linear")
     rounds = run(start(problem, replace(LOSSY.get(config, CONFIG), lr=lr), rounds=20, evaluate=problem.evaluation()))
     assert rounds.diverged and "finite" in rounds.stopped and 0 < len(rounds.history) < 20
-
-
-def test_only_messages_cross():
-    """Replaying the recorded uploads into the generator gives the server's states."""
-    from fedbook.federation.exchange import drive
-
-    problem, config = toy(), LOSSY["scalar"]
-    rounds = start(problem, config)
-    first, uploads = rounds.server, []
-    rounds.observe = lambda exchange, up: uploads.append(up)
-    run(rounds)
-    server, queue = first, iter(uploads)
-    for t in range(3):
-        server = drive(rounds.algorithm.round(server, rounds._turn(t)), lambda exchange: next(queue))
-    assert all(torch.equal(server["theta0"][k], rounds.server["theta0"][k]) for k in server["theta0"])

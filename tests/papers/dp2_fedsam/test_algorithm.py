@@ -179,16 +179,6 @@ def test_noise_shares_of_a_fixed_cohort_have_the_variance_of_one_draw():
 # --- seeds, batches, features
 
 
-def test_seeds_side_by_side_are_the_single_runs():
-    seeds = (3, 8)
-    data = problem(seeds=seeds)
-    both = trained("dp2-fedsam", NOISY, data, seeds)
-    for slot, seed in enumerate(seeds):
-        alone = trained("dp2-fedsam", NOISY, problem(seeds=(seed,)), (seed,))
-        for part, other in ((both.server, alone.server), (both.clients, alone.clients)):
-            assert same(tree_map(lambda x, s=slot: x[s], part), tree_map(lambda x: x[0], other), 1e-12)
-
-
 # --- invariants (T16 to T19)
 
 

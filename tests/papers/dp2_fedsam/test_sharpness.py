@@ -22,19 +22,6 @@ def vector(tree):
     return torch.cat([tree["layer"]["w"].flatten(-2), tree["layer"]["b"], tree["c"]], -1)
 
 
-def symmetric(seed, eigenvalues=None):
-    rng = stream(seed, "matrix")
-    if eigenvalues is None:
-        a = normal((D, D), rng)
-        return (a + a.T) / 2
-    q = torch.linalg.qr(normal((len(eigenvalues),) * 2, rng)).Q
-    return q @ torch.tensor(eigenvalues, dtype=torch.float64).diag() @ q.T
-
-
-def quadratic(a, b=0.0):
-    return lambda tree: 0.5 * vector(tree) @ a.to(vector(tree)) @ vector(tree) + (b * vector(tree)).sum()
-
-
 X, Y = normal((30, D), stream(0, "x")), (normal((30,), stream(0, "y")) > 0).double()
 
 
@@ -66,8 +53,12 @@ class Axes(np.random.Generator):
 def test_noise_costs_half_the_trace_exactly():
     """D15 by algebra: with second moments exactly I the mean rise of a quadratic is s^2/2 tr A, gradient or not."""
     for seed in range(20):
-        a, b, s = symmetric(seed), normal((D,), stream(seed, "b")), 0.1 * (seed + 1)
-        rise = gaussian_rise(quadratic(a, b), tree_of(THETA), s, D, Axes()).mean
+        a, b, s = normal((D, D), stream(seed, "matrix")), normal((D,), stream(seed, "b")), 0.1 * (seed + 1)
+
+        def quadratic(tree, a=a, b=b):
+            return 0.5 * vector(tree) @ a @ vector(tree) + b @ vector(tree)
+
+        rise = gaussian_rise(quadratic, tree_of(THETA), s, D, Axes()).mean
         assert float(rise) == pytest.approx(0.5 * s * s * float(a.trace()), rel=1e-12, abs=1e-13)
 
 

@@ -248,24 +248,6 @@ def test_fedcas_alignment_draws_every_encoder_to_the_base():
 # --- seeds, resumption, bytes, privacy, arguments
 
 
-@pytest.mark.parametrize("bank", [7, 0])
-@pytest.mark.parametrize(("method", "config"), [("fedx", PLAIN), ("fedca", PLAIN), ("fedca", ALIGNED)])
-def test_seeds_side_by_side_are_the_single_runs(method, config, bank):
-    seeds, config = (3, 8), replace(config, rounds=2)
-    both = trained(method, config, problem(bank, seeds), seeds=seeds)
-    for slot, seed in enumerate(seeds):
-        one = trained(method, config, problem(bank, (seed,)), seeds=(seed,))
-        assert gap(one.server["theta"], tree_map(lambda x, s=slot: x[[s]], both.server["theta"])) < 1e-11
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_resumed_run_is_the_whole_run(method, tmp_path):
-    path = tmp_path / "run.pt"
-    trained(method, total=1, path=path)
-    resumed, whole = trained(method, path=path, resume=True), reference(method)
-    assert gap(resumed.server, whole.server) == 0 and resumed.bytes.total == whole.bytes.total
-
-
 def test_fedca_sends_the_encoder_once_and_the_dictionary():
     rounds, known = reference("fedca"), set()
     model = 8 * rounds.algorithm.encoder.size

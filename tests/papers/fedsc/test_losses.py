@@ -62,11 +62,6 @@ def test_nt_xent_is_the_cross_entropy_of_finding_the_other_view(temperature, ent
     by_sklearn = log_loss(positive, probability, labels=np.arange(16 + entries))
     ours = float(nt_xent(a, b, temperature, negatives=extra))
     assert ours == pytest.approx(by_sklearn, rel=1e-10)
-    by_loop = 0.0
-    for i in range(16):
-        others = [math.exp(scores[i, k]) for k in range(16 + entries) if k != i]
-        by_loop += (math.log(sum(others)) - scores[i, positive[i]]) / 16
-    assert ours == pytest.approx(by_loop, rel=1e-12)
     if entries == 0:
         assert float(nt_xent(a, b, temperature)) == ours
 

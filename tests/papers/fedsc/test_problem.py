@@ -79,13 +79,6 @@ def test_pixels_and_splits(problem):
             assert sorted(torch.nonzero(owner == k)[:, 0].tolist()) == sorted(part.table[k, : part.sizes[k]].tolist())
 
 
-def test_validation_leaves_the_test_images_alone():
-    held = pretraining_problem("digits", replace(SMALL, judge="validation", train_samples=0, test_samples=0))
-    test = data.digits().test_x
-    assert not any(bool((x == y).all()) for x in held.test_x[:40] for y in test[:100])
-    assert len(held.test_y) == 143 and len(held.y) == 1438 - 143
-
-
 def test_judged_rows_are_even_over_classes():
     y = torch.from_numpy(np.repeat(np.arange(10), 50))
     rows = few_rows(y, 100)

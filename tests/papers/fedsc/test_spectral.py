@@ -1,6 +1,5 @@
 """The spectral contrastive loss against sums over all pairs, autograd, enumeration and its symmetries."""
 
-import itertools
 import math
 
 import pytest
@@ -10,87 +9,19 @@ from hypothesis import strategies as st
 from torch.func import grad, vmap
 
 from fedbook.papers.fedsc.spectral import (
-    bank_objective,
     correlation,
     norm_clip,
     spectral_loss,
 )
 from fedbook.randomness import normal, stream
 
-SIZES = (4, 1, 6)  # clients of unequal size: a uniform q would show
-OWNER = torch.repeat_interleave(torch.arange(3), torch.tensor(SIZES))
-Q = torch.tensor(SIZES, dtype=torch.float64) / sum(SIZES)
-
 
 def draw(*shape, name="z"):
     return normal(shape, stream(0, f"{name}/{shape}"))
 
 
-def encode(theta, x):
-    """A small network, so that gradients are in weights and not only in z."""
-    return torch.tanh(x @ theta["in"]) @ theta["out"]
-
-
-THETA = {"in": draw(3, 7), "out": draw(7, 5) / 2}
-BANK = draw(sum(SIZES), 4, 3, name="bank")  # [N, K, d], four views of each sample
-
-
-def all_pairs(z):
-    """[N, 2 K^2, H]: every ordered pair of views once, so that the batch mean is the mean over the bank."""
-    views = z.shape[1]
-    first, second = (list(numbers) for numbers in zip(*itertools.product(range(views), repeat=2), strict=True))
-    return torch.cat([z[:, first], z[:, second]], 1)
-
-
-def flat(tree):
-    return torch.cat([tree[name].flatten() for name in sorted(tree)])
-
-
 def close(ours, theirs, rtol=1e-12):
     torch.testing.assert_close(ours, theirs, rtol=rtol, atol=rtol * float(theirs.abs().max()))
-
-
-def differs(ours, theirs):
-    return float((ours - theirs).norm() / theirs.norm()) > 1e-2
-
-
-def others_of(matrices):
-    """[J, H, H]: the weighted mean of the other clients' matrices."""
-    total = (Q[:, None, None] * matrices).sum(0)
-    return (total - Q[:, None, None] * matrices) / (1 - Q)[:, None, None]
-
-
-# ---------------------------------------------------------------------------------------------------- the objective
-
-
-def test_weighted_local_gradients_are_the_global_gradient():
-    """Frozen with weight 1, or alive with weight 1/2; not frozen with 1/2, and not FedAvg's."""
-
-    def loss(theta):
-        return bank_objective(encode(theta, BANK), OWNER, 3).loss
-
-    def local(theta, alpha, half, matrices):
-        terms = []
-        for j in range(3):
-            z = all_pairs(encode(theta, BANK[j == OWNER]))
-            parts = spectral_loss(z, alpha[j], others_of(matrices)[j])
-            terms.append(Q[j] * (parts.contraction + parts.intra + half * parts.inter))
-        return sum(terms)
-
-    frozen = bank_objective(encode(THETA, BANK), OWNER, 3).matrices
-    truth = flat(grad(loss)(THETA))
-    close(flat(grad(local)(THETA, Q, 1.0, frozen)), truth)
-    assert differs(flat(grad(local)(THETA, Q, 0.5, frozen)), truth)
-    assert differs(flat(grad(local)(THETA, torch.ones(3), 1.0, frozen)), truth)  # alpha = 1 is FedAvg
-
-    def alive(theta):
-        z = encode(theta, BANK)
-        matrices = bank_objective(z, OWNER, 3).matrices
-        inter = (Q * (1 - Q) * (matrices * others_of(matrices)).sum((1, 2))).sum() / 2
-        own = sum(Q[j] * sum(spectral_loss(all_pairs(z[j == OWNER]), Q[j])[:2]) for j in range(3))
-        return own + inter
-
-    close(flat(grad(alive)(THETA)), truth)
 
 
 # ---------------------------------------------------------------------------------------------------------- batches
@@ -197,10 +128,3 @@ def test_clip_keeps_the_direction_where_the_square_overflows(dtype):
     z = draw(20, 8).to(dtype)
     large = z * (torch.finfo(dtype).max / 8)
     torch.testing.assert_close(norm_clip(large, 2.0), norm_clip(1e3 * z, 2.0), rtol=1e-5, atol=0)
-
-
-# ---------------------------------------------------------------------------------------------------- bad arguments
-
-GOOD_Z, GOOD_BANK = draw(3, 4, 5), draw(6, 2, 5)
-BROKEN = GOOD_BANK.clone()
-BROKEN[2, 1, 3] = math.nan

@@ -1,4 +1,4 @@
-"""A small problem for Hetero-SSFL, two architectures on five clients, and its rounds."""
+"""Small problems for Hetero-SSFL, two architectures on five clients, and their rounds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from fedbook.federation import Rounds
+from fedbook.federation import Rounds, tree_map
 from fedbook.learning import fedbyol
 from fedbook.papers.hetero_ssfl import Config, HeteroSSFL
 from fedbook.papers.hetero_ssfl.problem import AlignedSettings, aligned_problem
@@ -18,6 +18,11 @@ PLAIN = Config(
 SETTINGS = AlignedSettings(
     train_samples=130, test_samples=40, clients=5, partition="dirichlet", alpha=0.5, bank=5, width=12, model="mlp",
     alignment_samples=20, architectures="mlp,cnn_s:9",
+)  # fmt: skip
+
+JUDGED = AlignedSettings(
+    train_samples=260, test_samples=90, clients=5, alignment_samples=30, width=9, model="mlp",
+    architectures="mlp,cnn_s:7", neighbours=5,
 )  # fmt: skip
 
 
@@ -37,3 +42,19 @@ def rounds_of(config, data=SMALL, seeds=(0,), total=None, shares=True, federatio
     total = config.rounds if total is None else total
     return Rounds(algorithm(config, data, kind, shares=shares), federation or data.federation(), total, seeds=seeds,
                   **options)  # fmt: skip
+
+
+def client(clients, data, k, part="theta", slot=0):
+    """One part of client k's state."""
+    word = data.assigned[k]
+    place = [j for j, w in enumerate(data.assigned) if w == word].index(k)
+    return tree_map(lambda p: p[slot, place], clients[word][part])
+
+
+def song(k, m):
+    """HSIC_1 as printed by Song et al., from kernels without their diagonals."""
+    n = len(k)
+    k, m = k - torch.diag(k.diagonal()), m - torch.diag(m.diagonal())
+    one = torch.ones(n, dtype=k.dtype)
+    inner = torch.trace(k @ m) + (one @ k @ one) * (one @ m @ one) / ((n - 1) * (n - 2))
+    return (inner - 2 / (n - 2) * (one @ k @ m @ one)) / (n * (n - 3))

@@ -8,52 +8,17 @@ import torch
 from torch import nn
 from torch.nn.functional import normalize
 
-from fedbook.federation import Rounds, Rows, run, tree_map
+from fedbook.federation import Rows, run
 from fedbook.federation.local import epochs
 from fedbook.learning import fedbyol
 from fedbook.learning.online import with_predictor
-from fedbook.papers.hetero_ssfl import Config, HeteroSSFL
-from fedbook.papers.hetero_ssfl.problem import AlignedSettings, aligned_problem
 from fedbook.randomness import stream
 from tests.papers.by_hand import follow, gap, step
+from tests.papers.hetero_ssfl.small import PLAIN, client, problem, rounds_of
 
-PLAIN = Config(
-    rounds=3, cohort=3, local_epochs=2, batch_size=16, lr=0.2, momentum=0.5, weight_decay=1e-2, max_norm=2.0,
-    target_decay=0.8, directions="mean", mu=0.7, alignment_batch=12, predictor_hidden=10,
-)  # fmt: skip
-# widths at which no row of a head is all zero behind its ReLU: such a z is the bias, noise of 1e-17 without direction
-SETTINGS = AlignedSettings(
-    train_samples=160, test_samples=60, clients=5, partition="dirichlet", alpha=0.5, bank=6, width=12, model="mlp",
-    alignment_samples=30, architectures="mlp,cnn_s:9",
-)  # fmt: skip
-
-
-def problem(seeds=(0,), **changes):
-    return aligned_problem("digits", replace(SETTINGS, **changes), seeds, dtype=torch.float64)
-
-
-SMALL = problem()
-
-
-def algorithm(config, data=SMALL, **options):
-    nets = {word: fedbyol.online_network(config, net) for word, net in data.encoders.items()}
-    return HeteroSSFL(config, nets, data.assigned, data.views, data.levels, data.alignment, **options)
-
-
-def rounds_of(config, data=SMALL, seeds=(0,), total=None, shares=True, extended=False, **options):
-    total = config.rounds if total is None else total
-    federation = data.federation(extended=extended)
-    return Rounds(algorithm(config, data, shares=shares), federation, total, seeds=seeds, **options)
-
-
-def trained(config, data=SMALL, **options):
-    return run(rounds_of(config, data, **options))
-
-
-def client(rounds, data, k, slot=0, part="theta"):
-    word = data.assigned[k]
-    place = [j for j, w in enumerate(data.assigned) if w == word].index(k)
-    return tree_map(lambda p: p[slot, place], rounds.clients[word][part])
+LONG = replace(PLAIN, rounds=3, cohort=3, local_epochs=2, lr=0.2, max_norm=2.0)
+# sizes at which no row of a head is all zero behind its ReLU: such a z is the bias, noise of 1e-17 without direction
+SMALL = problem(train_samples=160, test_samples=60, bank=6, alignment_samples=30)
 
 
 # --- the oracle: nn.Module, nn.BatchNorm1d, autograd and torch.optim, one client after the other
@@ -186,21 +151,21 @@ def by_hand(config, data=SMALL, seed=0, w=None):
 @pytest.mark.parametrize(
     "config",
     [
-        PLAIN,
-        replace(PLAIN, proximal="paper", layer="projector", alignment_batch=0, send="kernels"),
-        replace(PLAIN, statistics="eval", exclude_self=True, cohort=0, rounds=2),
-        replace(PLAIN, exclude_self=True, send="kernels", layer="encoder", rounds=2),
+        LONG,
+        replace(LONG, proximal="paper", layer="projector", alignment_batch=0, send="kernels"),
+        replace(LONG, statistics="eval", exclude_self=True, cohort=0, rounds=2),
+        replace(LONG, exclude_self=True, send="kernels", layer="encoder", rounds=2),
     ],
     ids=["plain", "literal", "eval", "kernels"],
 )
 def test_algorithm_1_is_a_plain_loop_over_clients(config, how):
-    ours = trained(config, how=how, chunk=2)
+    ours = run(rounds_of(config, SMALL, how=how, chunk=2))
     own, targets, shown = by_hand(config)
     for k, net in enumerate(own):
-        theta = client(ours, SMALL, k)
+        theta = client(ours.clients, SMALL, k)
         found = {net.foreign(n): p for n, p in theta.items()}
         assert gap(found, {n: p for n, p in net.weights().items()}) < 1e-10
-        slow = {targets[k].foreign(n): p for n, p in client(ours, SMALL, k, part="target").items()}
+        slow = {targets[k].foreign(n): p for n, p in client(ours.clients, SMALL, k, "target").items()}
         trainable = {n: p for n, p in slow.items() if "running" not in n}
         assert gap(trainable, {n: targets[k].weights()[n] for n in trainable}) < 1e-10
     for word, table in ours.server["uploads"].items():

@@ -8,13 +8,11 @@ import pytest
 import torch
 
 from fedbook.federation import run, tree_map
-from fedbook.federation.exchange import drive
-from fedbook.federation.loop import Turn
 from fedbook.federation.tree import leaves
 from fedbook.papers.hetero_ssfl import HeteroSSFL
 from fedbook.randomness import stream
 from tests.papers.by_hand import gap
-from tests.papers.hetero_ssfl.small import PLAIN, SMALL, algorithm, problem, rounds_of
+from tests.papers.hetero_ssfl.small import PLAIN, SMALL, client, problem, rounds_of
 
 
 def trained(config, data=SMALL, **options):
@@ -33,12 +31,6 @@ def trainable(clients):
         word: {part: {n: p for n, p in theta.items() if "running" not in n} for part, theta in state.items()}
         for word, state in clients.items()
     }
-
-
-def client(clients, data, k, part="theta", slot=0):
-    word = data.assigned[k]
-    place = [j for j, w in enumerate(data.assigned) if w == word].index(k)
-    return tree_map(lambda p: p[slot, place], clients[word][part])
 
 
 def shown(rounds, data, k, slot=0):
@@ -69,51 +61,7 @@ def test_mu_0_is_local_training_bit_for_bit(bank, changes):
     assert gap(trained(replace(config, mu=0.7), data).clients, b.clients) > 1e-4
 
 
-# --- order, chunks, seeds, resumption, replay
-
-
-@pytest.mark.parametrize(
-    "changes", [{}, {"exclude_self": True, "send": "representations", "weights": "samples"}], ids=str
-)
-def test_seeds_side_by_side_are_the_single_runs(changes):
-    seeds, config = (3, 8), replace(PLAIN, cohort=3, **changes)
-    both = trained(config, problem(seeds), seeds=seeds)
-    for slot, seed in enumerate(seeds):
-        one = trained(config, problem((seed,)), seeds=(seed,))
-        cut = tree_map(lambda x, s=slot: x[[s]], {"clients": both.clients, "server": both.server})
-        assert gap({"clients": one.clients, "server": one.server}, cut) < 1e-12
-
-
-@pytest.mark.parametrize("shares", [True, False])
-def test_a_resumed_run_is_the_whole_run(shares, tmp_path):
-    path, config = tmp_path / "run.pt", replace(PLAIN, cohort=3, rounds=3, send="representations")
-    trained(config, total=1, path=path, shares=shares)
-    resumed, whole = trained(config, path=path, resume=True, shares=shares), trained(config, shares=shares)
-    assert gap(resumed.server, whole.server) == 0 and gap(resumed.clients, whole.clients) == 0
-    assert resumed.bytes.total == whole.bytes.total
-    assert [r.trace for r in resumed.history] == [r.trace for r in whole.history]
-
-
-@pytest.mark.parametrize("send", ["kernels", "representations", "cheaper"])
-def test_the_server_is_a_function_of_the_uploads(send):
-    config, tape = replace(PLAIN, cohort=3, send=send), []
-    recorded = trained(config, observe=lambda exchange, uploads: tape.append((exchange, uploads)))
-    again, turns = algorithm(config), []
-    server, _ = again.start(SMALL.federation(), Turn(-1, (0,), 5, (0,), recorded.privacy))
-
-    def deliver(exchange):
-        ours, (theirs, uploads) = exchange, tape[len(turns)]
-        turns.append(exchange.name)
-        assert torch.equal(ours.cohort.ids, theirs.cohort.ids)
-        for name, value in ours.down.items():
-            a, b = (getattr(x, "value", x) for x in (value, theirs.down[name]))
-            assert torch.equal(a, b)
-        return uploads
-
-    for t in range(-1, config.rounds):
-        turn = Turn(t, (0,), 5, (0,), recorded.privacy, sizes=SMALL.federation().sizes)
-        server = drive(again.setup(server, turn) if t < 0 else again.round(server, turn), deliver)
-    assert turns == ["alignment", "train", "train"] and gap(server, recorded.server) == 0
+# --- who does not train
 
 
 @pytest.mark.parametrize("changes", [{}, {"statistics": "eval", "layer": "encoder"}, {"send": "kernels"}], ids=str)

@@ -22,6 +22,7 @@ from fedbook.papers.hetero_ssfl.cka import (
     mean_gram,
 )
 from fedbook.randomness import normal, stream
+from tests.papers.hetero_ssfl.small import song
 
 EXACT = {"rtol": 0, "atol": 1e-12}
 close = torch.testing.assert_close
@@ -44,15 +45,6 @@ def explicit_cka(a, b):
     h = centring(len(a))
     k, m = h @ a @ a.T @ h, h @ b @ b.T @ h
     return torch.trace(k @ m) / (torch.trace(k @ k) * torch.trace(m @ m)).sqrt()
-
-
-def song(k, m):
-    """HSIC_1 as printed by Song et al., from kernels without their diagonals."""
-    n = len(k)
-    k, m = k - torch.diag(k.diagonal()), m - torch.diag(m.diagonal())
-    one = torch.ones(n, dtype=k.dtype)
-    inner = torch.trace(k @ m) + (one @ k @ one) * (one @ m @ one) / ((n - 1) * (n - 2))
-    return (inner - 2 / (n - 2) * (one @ k @ m @ one)) / (n * (n - 3))
 
 
 # --- the definition and its two forms
@@ -179,9 +171,6 @@ def test_constant_representations_have_no_alignment_and_no_gradient(dtype, unbia
         assert value.item() == 0 and torch.autograd.grad(value, zero)[0].abs().max() == 0
 
 
-# --- gradients
-
-
 def test_ceiling():
     k = gram(gaussian(3, 12, 20))
     for x in k:
@@ -235,12 +224,6 @@ def test_streamed_is_whole(chunks, offset):
         close(streamed.value(unbiased), linear_cka(a, b, unbiased=unbiased), rtol=0, atol=1e-10)
         close(streamed.value(unbiased), gram_cka(gram(a - a[0]), gram(b - b[0]), unbiased=unbiased), rtol=0, atol=1e-10)
     assert streamed.moments.shape == (88, 88)
-
-
-# --- dtypes, devices, nonsense
-
-
-A, K = gaussian(10, 3), gram(gaussian(10, 3))
 
 
 @pytest.mark.parametrize("unbiased", [False, True])

@@ -5,26 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedbook.federation import Rounds, run, tree_map
-from fedbook.lab.results import stored
-from fedbook.learning.fedbyol import online_network
-from fedbook.papers.hetero_ssfl import METHODS, Config, HeteroSSFL
+from fedbook.federation import run, tree_map
 from fedbook.papers.hetero_ssfl.cka import linear_cka
-from fedbook.papers.hetero_ssfl.problem import AlignedSettings, aligned_problem
+from fedbook.papers.hetero_ssfl.problem import aligned_problem
+from tests.papers.hetero_ssfl.small import PLAIN, rounds_of
+from tests.papers.hetero_ssfl.small import SETTINGS as SMALL
 
-CONFIG = Config(
-    rounds=6, local_epochs=1, batch_size=16, lr=0.1, weight_decay=0.0, max_norm=0.0, target_decay=0.9,
-    directions="mean", alignment_batch=0, predictor_hidden=10,
-)  # fmt: skip
-SETTINGS = AlignedSettings(
-    train_samples=220, test_samples=20, width=12, model="mlp", alignment_samples=60, architectures="mlp,cnn_s:9",
-)  # fmt: skip
-
-
-def rounds_of(config, data, seeds=(0,), shares=True):
-    nets = {word: online_network(config, net) for word, net in data.encoders.items()}
-    method = HeteroSSFL(config, nets, data.assigned, data.views, data.levels, data.alignment, shares=shares)
-    return Rounds(method, data.federation(), config.rounds, seeds=seeds)
+CONFIG = replace(PLAIN, rounds=6, momentum=0.9, weight_decay=0.0, target_decay=0.9, alignment_batch=0)
+SETTINGS = replace(SMALL, train_samples=220, test_samples=20, partition="classes", bank=0, alignment_samples=60)
 
 
 def shown(rounds, data, slot=0):
@@ -74,20 +62,3 @@ def test_alignment_rises_and_the_printed_sign_lowers_it():
     for slot in range(2):
         assert found["aligned"][slot] > found["local"][slot] + 0.3, found
         assert found["printed"][slot] < found["local"][slot], found
-
-
-# --- the stored tables
-
-
-def test_the_stored_tables_are_whole():
-    table = stored("02_digits")
-    assert {c["method"] for c in table["cells"]} == set(METHODS)
-    for cell in table["cells"]:
-        assert len(cell["runs"]) == table["seeds"] == 5
-        scores = [(entry["mean"] is not None, entry["mean"]) for entry in cell["tried"]]
-        if scores:
-            assert cell["tuned"] == cell["tried"][scores.index(max(scores))]["settings"]
-    for name in ("alignment", "clients", "epochs", "heads", "iid", "mixture", "mnist", "mu", "variants"):
-        cells = stored(f"02_{name}")["cells"]
-        assert cells and all(len(cell["runs"]) == 5 for cell in cells)
-        assert len({(c["method"], str(c["varied"])) for c in cells}) == len(cells)

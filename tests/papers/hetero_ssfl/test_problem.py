@@ -9,15 +9,11 @@ import torch
 
 from fedbook import data
 from fedbook.papers.hetero_ssfl.problem import AlignedSettings, aligned_problem
-
-SETTINGS = AlignedSettings(
-    train_samples=260, test_samples=90, clients=5, alignment_samples=30, width=9, model="mlp",
-    architectures="mlp,cnn_s:7", neighbours=5,
-)  # fmt: skip
+from tests.papers.hetero_ssfl.small import JUDGED
 
 
 def problem(seeds=(0,), **changes):
-    return aligned_problem("digits", replace(SETTINGS, **changes), seeds, dtype=torch.float64)
+    return aligned_problem("digits", replace(JUDGED, **changes), seeds, dtype=torch.float64)
 
 
 def pixels(x):
@@ -28,17 +24,12 @@ def pixels(x):
 # --- settings
 
 
-@pytest.mark.parametrize(
-    ("field", "bad"),
-    [("architectures", [None, 3, "", ",", "cnn_s,", "lenet", "cnn_s:", "cnn_s:0", "cnn_s:-3", "cnn_s:x", "cnn_s:2.5",
-                        "cnn_s:²", ":8", "cnn_s:8:9", "cnn_s,mlp,cnn_s", "mlp,resnet99"]),
-     ("assignment", [None, "all", 3]), ("alignment_samples", [0, 1, -4, 2.0, None, "x", True, math.inf]),
-     ("alignment_source", [None, "imagenet", 3]), ("probe", ["adam", None])],
-)  # fmt: skip
-def test_bad_settings_are_named(field, bad):
+def test_bad_architectures_are_named():
+    bad = ["", ",", "cnn_s,", "lenet", "cnn_s:", "cnn_s:0", "cnn_s:-3", "cnn_s:x", "cnn_s:2.5", "cnn_s:²", ":8",
+           "cnn_s:8:9", "cnn_s,mlp,cnn_s", "mlp,resnet99"]  # fmt: skip
     for value in bad:
-        with pytest.raises((TypeError, ValueError), match=f"^{field}: got"):
-            AlignedSettings(**{field: value})
+        with pytest.raises(ValueError, match="^architectures: got"):
+            AlignedSettings(architectures=value)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +50,7 @@ def test_problems_that_cannot_be_are_named(changes, words):
 
 
 def test_architectures_and_who_has_them():
-    settings = replace(SETTINGS, architectures=" mlp , cnn_s:7,cnn_s:24", clients=8)
+    settings = replace(JUDGED, architectures=" mlp , cnn_s:7,cnn_s:24", clients=8)
     assert settings.words() == {"mlp": ("mlp", 9), "cnn_s:7": ("cnn_s", 7), "cnn_s:24": ("cnn_s", 24)}
     assert settings.assigned() == ["mlp", "cnn_s:7", "cnn_s:24"] * 2 + ["mlp", "cnn_s:7"]
     random = replace(settings, assignment="random", clients=300)
