@@ -19,13 +19,6 @@ import numpy as np
 
 from fedbook.privacy.gaussian import exact_epsilon, gaussian_delta
 
-# The settings of the paper's Table 1: (agents, per round) of its rows, rounds of its columns, for calls of
-# (0.15, 1e-4) and slack 1e-3.
-TABLE_1 = (
-    ((100, 1), (100, 5), (200, 1), (500, 5), (300, 5), (300, 10), (400, 5), (400, 10)),
-    (50, 100, 200, 300, 400, 500),
-)
-
 NEGLIGIBLE = 1e-20  # chance of a number of calls that is not looked at, but counted as if it gave everything away
 
 
