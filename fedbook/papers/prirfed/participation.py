@@ -58,7 +58,7 @@ def theorem_4_2(
     With r = s/N one round is said to give epsilon~ = log(1 + r (e^{s epsilon} - 1)) and delta~ = r s delta, and T
     rounds the smaller of basic and advanced composition at delta' = slack + T delta~ (in both branches, and also
     above 1). ``parallel``: epsilon and delta in the place of s epsilon and s delta, since one record is in one of
-    the s calls. Neither is proved: see :func:`randomised_response_counterexample`.
+    the s calls. Neither is proved: the proofs of chapter 3 have a counterexample.
 
     Source: PriRFed, Theorem 4.2.
     """
