@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,13 +34,15 @@ class Step:
     clients); gradients, perturbations, clipping and noise belong here. ``update(carry, direction)``: changes
     ``carry`` in place, written for any number of leading axes (it gets all clients at once). The halves are
     apart because writing new stacked parameters instead of updating them in place made a step for 50 clients
-    of a small network several times slower on a CPU. ``together(carry, batch) -> losses [R]``, where a step has it:
-    both halves for R clients at once, in place, written out by hand; "vmap" then means this.
+    of a small network several times slower on a CPU. "vmap" means ``directions(carry, batch)``, the first half for R
+    clients at once (default: ``direction``, vectorised), or, where a step has it, ``together(carry, batch)``, which
+    gives losses [R]: both halves for R clients at once, in place, written out by hand.
     """
 
     direction: Callable[[Tree, Mapping[str, Tensor]], tuple[Tree, Tensor]]
     update: Callable[[Tree, Tree], None]
     together: Callable[[Tree, Mapping[str, Tensor]], Tensor] | None = None
+    directions: Callable[[Tree, Mapping[str, Tensor]], tuple[Tree, Tensor]] | None = None
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,7 @@ def _fetch(data: Rows, batches: _Placed, t: int, rows: slice | int) -> dict[str,
 def _together(step: Step, carry: Tree, data: Rows, batches: _Placed, start: int, steps: list[int]) -> Tensor:
     """All steps of the clients ``start``, ``start`` + 1, ... (longest first); their mean losses."""
     total, active, now = None, len(steps), carry
-    direction = None if step.together else vmap(step.direction)
+    directions = step.directions or vmap(step.direction)
     for t in range(steps[0]):
         if steps[active - 1] <= t:
             active = sum(n > t for n in steps)
@@ -214,7 +216,7 @@ def _together(step: Step, carry: Tree, data: Rows, batches: _Placed, start: int,
         if step.together:
             loss = step.together(now, batch)
         else:
-            move, loss = direction(now, batch)
+            move, loss = directions(now, batch)
             step.update(now, move)
         interrupts.point()
         if total is None:
@@ -265,22 +267,44 @@ def sgd(
     if keep is not None and sam_radius:
         raise arguments.wrong(ValueError, "keep", keep, "None with sam_radius: a step would count two batches")
 
-    def direction(carry: Tree, batch: Mapping[str, Tensor]) -> tuple[Tree, Tensor]:
-        def objective(theta: Tree) -> Tensor:
-            return loss({**carry["fixed"], **theta} if "fixed" in carry else theta, batch)
+    def objective(theta: Tree, fixed: Tree, batch: Mapping[str, Tensor]) -> Any:
+        return loss({**fixed, **theta}, batch)
 
+    def direction(carry: Tree, batch: Mapping[str, Tensor]) -> tuple[Tree, Tensor]:
+        fixed, seen = carry.get("fixed", {}), {}
         if keep is None:
-            gradient, value = grad_and_value(objective)(carry["theta"])
+            gradient, value = grad_and_value(objective)(carry["theta"], fixed, batch)
         else:
-            gradient, (value, seen) = grad_and_value(objective, has_aux=True)(carry["theta"])
-            gradient = {name: g for name, g in gradient.items() if name not in seen}
+            gradient, (value, seen) = grad_and_value(objective, has_aux=True)(carry["theta"], fixed, batch)
         if sam_radius:
-            gradient = grad(objective)(sam_point(carry["theta"], gradient, sam_radius))
+            gradient = grad(objective)(sam_point(carry["theta"], gradient, sam_radius), fixed, batch)
+        return shaped(gradient, seen), value
+
+    def slopes(theta: Tree, fixed: Tree, batch: Mapping[str, Tensor]) -> tuple[Tree, Tensor, Tree]:
+        """Gradients, losses and statistics of R clients by one backward pass: losses of rows do not meet."""
+        with torch.enable_grad():
+            theta = tree_map(lambda p: p.detach().requires_grad_(), theta)
+            losses = vmap(objective)(theta, fixed, batch)
+            losses, seen = (losses, {}) if keep is None else losses
+            gradient = iter(torch.autograd.grad(losses.sum(), _tensors(theta), materialize_grads=True))
+        return tree_map(lambda _: next(gradient), theta), losses.detach(), tree_map(lambda x: x.detach(), seen)
+
+    def directions(carry: Tree, batch: Mapping[str, Tensor]) -> tuple[Tree, Tensor]:
+        fixed = carry.get("fixed", {})
+        gradient, losses, seen = slopes(carry["theta"], fixed, batch)
+        if sam_radius:
+            there = vmap(lambda theta, g: sam_point(theta, g, sam_radius))(carry["theta"], gradient)
+            gradient = slopes(there, fixed, batch)[0]
+        return vmap(shaped)(gradient, seen), losses
+
+    def shaped(gradient: Tree, seen: Tree) -> Tree:
+        """One client's gradient, shortened where it is too long, beside its statistics."""
+        gradient = {name: g for name, g in gradient.items() if name not in seen}
         if not math.isinf(max_norm):
             square = sum(g.square().sum() for _, g in leaves(gradient))
             factor = (max_norm / square.clamp(min=torch.finfo(square.dtype).tiny).sqrt()).clamp(max=1.0)
             gradient = tree_map(lambda g: g * factor, gradient)
-        return (gradient if keep is None else {"gradient": gradient, "seen": seen}), value
+        return gradient if keep is None else {"gradient": gradient, "seen": seen}
 
     def update(carry: Tree, direction: Tree) -> None:
         if keep is None:
@@ -318,7 +342,7 @@ def sgd(
         return stacked({**carry["fixed"], **theta} if "fixed" in carry else theta, batch, take)
 
     plain = keep is None and not sam_radius and math.isinf(max_norm)
-    return Step(direction, update, together if plain and stacked else None)
+    return Step(direction, update, together if plain and stacked else None, directions)
 
 
 def sam_point(theta: Tree, gradient: Tree, radius: float) -> Tree:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -238,4 +238,4 @@ def _and_then(step: Step, after: Callable) -> Step:
         step.update(carry, direction)
         after(carry)
 
-    return Step(step.direction, update)
+    return replace(step, update=update, together=None)
