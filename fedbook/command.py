@@ -8,6 +8,7 @@ import difflib
 import importlib.util
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -53,8 +54,13 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         given = message.partition("unrecognized arguments: ")[2].split()
         option = next((word.partition("=")[0] for word in given if word.startswith("--")), "")
-        close = difflib.get_close_matches(option, self.known - {option}, 1)
-        raise BadArguments(message + (f"; did you mean {close[0]}?" if close else ""))
+        close = difflib.get_close_matches(option, self.known - {option}, 1, 0.75)
+        if wrong := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
+            close = difflib.get_close_matches(wrong[1], re.findall(r"[\w-]+", wrong[2]), 1)
+        if close:
+            raise BadArguments(f"{message}; did you mean {close[0]}?")
+        name = option.removeprefix("--").replace("-", "_")
+        raise BadArguments(message + (f"; a setting is given as --set {name}=VALUE" if name else ""))
 
 
 class Explain(argparse.Action):

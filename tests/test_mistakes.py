@@ -29,6 +29,8 @@ MISTAKES = [
     (["run", "fedavg", "--methods", "local"], 2, "--methods local; did you mean --method"),
     (["compare", "fedavg", "--method", "local"], 2, "--method local; did you mean --methods"),
     (["run", "fedavg", "--sett", "lr=1"], 2, "did you mean --set"),
+    (["run", "fedavg", "--rounds", "-3"], 2, "--rounds -3; a setting is given as --set rounds=VALUE"),
+    (["rnu", "fedavg"], 2, "did you mean run"),
     (["run", "fedavg", "--lr", "0.1"], 2, "--lr"),
     (["run", "fedavg", "--set"], 2, "--set: expected one argument"),
     (["run", "fedavg", "-set", "lr=1"], 2, "-s"),
