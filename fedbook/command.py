@@ -31,6 +31,7 @@ FILES = {  # what a command leaves in --out; the first ones are what --resume go
     "run": ("checkpoint.pt", "checkpoint.pt.releases", "result.json", "history.json", "rounds.csv"),
     "compare": ("compare.json", "cells.json", "compare.csv", "compare.tex", "compare.png"),
 }
+LEFT = (*FILES["run"], *FILES["compare"])  # a folder that holds one of them is another command's, too
 _own_stderr: int | None = None  # of a process that shares another one's run and is silent but for what only it knows
 _called_as: tuple[str, argparse.Namespace] | None = None  # what runs now: an interrupt says how to go on with it
 
@@ -386,7 +387,7 @@ def _run_on_flower(options: argparse.Namespace, plan: Plan) -> int:
         raise BadArguments("--out: got nothing; allowed with --engine flower is a folder, for what nodes must remember")
     identity = {"command": "run", "engine": "flower", "nodes": options.nodes, "paper": plan.paper.name}
     identity |= {"method": plan.method, "problem": plan.problem, "seed": options.seed, **plan.settings()}
-    with outputs.claimed(options.out, identity, FILES["run"], options.resume, prolonged="rounds"):
+    with outputs.claimed(options.out, identity, LEFT, options.resume, prolonged="rounds"):
         try:
             result = loopback.launch(plan, options.out, options.nodes)
         except ValueError as error:
@@ -414,7 +415,7 @@ def _run_first(options: argparse.Namespace, plan: Plan) -> int:
     paper = plan.paper
     identity = {"command": "run", "paper": paper.name, "method": plan.method, "problem": plan.problem}
     identity |= {"seed": options.seed, **plan.settings()}
-    with outputs.claimed(options.out, identity, FILES["run"], options.resume, prolonged="rounds") as saved:
+    with outputs.claimed(options.out, identity, LEFT, options.resume, prolonged="rounds") as saved:
         path, log = (None if options.out is None else options.out / name for name in (FILES["run"][0], "rounds.csv"))
         try:
             with phase("loading data"):
@@ -473,7 +474,7 @@ def _compare(options: argparse.Namespace) -> int:
     identity = {"command": "compare", "paper": paper.name, "methods": methods, "problem": settled.problem}
     identity |= {"device": settled.device, "seeds": options.seeds, "vary": vary, "tune": tune, "tune_set": shorter}
     identity |= settled.settings()
-    with outputs.claimed(options.out, identity, FILES["compare"], options.resume):
+    with outputs.claimed(options.out, identity, LEFT, options.resume):
         if options.resume:
             cells = (experiment.saved_in(options.out) or {"cells": []})["cells"]
             print(f"fedbook: {len(cells)} cells are in {options.out}", file=sys.stderr)

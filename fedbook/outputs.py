@@ -67,7 +67,7 @@ def claimed(
 ) -> Iterator[bool]:
     """Hold ``folder`` for the run that ``identity`` names (plain values); gives whether anything is there already.
 
-    ``results``: the names of the files that the run writes. A folder that holds any of them is used only with
+    ``results``: the names of the files that runs write. A folder that holds any of them is used only with
     ``resume`` and by the run that wrote them; ``prolonged`` is what may differ (the number of rounds). Without a
     folder nothing is done. Raises: Refused.
     """

@@ -165,6 +165,16 @@ def test_a_comparison_cut_off_goes_on_and_gives_the_same_table(capsys, tmp_path,
     assert stored(tmp_path / "compare.json") == table
 
 
+@pytest.mark.parametrize(("first", "then"), [("run", "compare"), ("compare", "run")])
+def test_a_run_and_a_comparison_do_not_share_a_folder(capsys, tmp_path, first, then):
+    commands = {"run": ["run", "fedavg", "--problem", "digits", "--set", "rounds=1"], "compare": COMPARE}
+    assert call(capsys, *commands[first], "--out", tmp_path)[0] == 0
+    before = {name: (tmp_path / name).read_bytes() for name in files(tmp_path)}
+    status, _, err = call(capsys, *commands[then], "--out", tmp_path)
+    assert status == 2 and "holds another run" in err and "command (there" in err
+    assert before == {name: (tmp_path / name).read_bytes() for name in files(tmp_path)}
+
+
 def test_damaged_cells_are_refused_by_the_files_name(capsys, tmp_path, monkeypatch):
     interrupt_at(monkeypatch, 5)
     assert call(capsys, *COMPARE, "--out", tmp_path)[0] == 130
