@@ -27,6 +27,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,7 +43,8 @@ from fedbook.federation.local import Batches, Step, epochs, local_steps, sgd
 from fedbook.federation.population import Rows
 from fedbook.federation.tree import Tree, tree_map
 from fedbook.learning.encoders import encoder
-from fedbook.learning.models import Network, cross_entropy, model, stack
+from fedbook.learning.models import Loss, Network, cross_entropy, model, stack
+from fedbook.papers.cvfl.problem import batch_loss
 from fedbook.papers.cvfl.towers import fusion, tower
 from fedbook.papers.fedavg import Config, FedAvg
 from fedbook.papers.fedavg.problem import ImageSettings, image_problem
@@ -61,7 +63,7 @@ TOWERS = {  # the shape of a party's sample
     "tower mvcnn": (3, 1, 16, 16), "tower lstm": (48, 19),
     "tower resnet18": (3, 8, 8), "tower resnet18_imagenet": (3, 32, 32),
 }  # fmt: skip
-TOWER_ROWS, TOWER_CHUNKS, TOWER_BATCH, TOWER_STEPS, PARTIES, WIDTH = (4, 20), (4, 20), 100, 2, 4, 32
+TOWER_ROWS, TOWER_CHUNKS, TOWER_BATCH, TOWER_STEPS, PARTIES, WIDTH = (4, 20, 50), (4, 20, 50), 100, 2, 4, 32
 ENCODERS = {  # the shape of an image
     "encoder mlp": (1, 8, 8), "encoder mlp256": (1, 28, 28), "encoder cnn": (1, 28, 28), "encoder resnet18": (3, 8, 8),
     "encoder cnn_s": (1, 8, 8), "encoder cnn_m": (1, 8, 8), "encoder resnet34": (3, 8, 8),
@@ -109,7 +111,7 @@ def setting(kind: str, clients: int, device: str) -> Setting:
         batches = _same(table, ENCODER_STEPS)
     else:
         net = model(kind, shape, 10)
-        step, fixed, tail = sgd(cross_entropy(net.apply, net.layers), LR), {}, _cross_entropy
+        step, fixed, tail = sgd(cross_entropy(net.apply, net.layers, net.apply_each), LR), {}, _cross_entropy
         batches = epochs(data, [stream(0, "benchmark", client=k) for k in range(clients)], 1, BATCH)
     net.module.to(device)
     theta = {name: p.expand(clients, *p.shape) for name, p in net.init(stream(0, "benchmark start")).items()}
@@ -122,8 +124,8 @@ def _cross_entropy(logits: Tensor, fixed: Tree, y: Tensor) -> Tensor:
 
 def _same(table: Tensor, steps: int) -> Batches:
     """Each client's whole table as its batch, ``steps`` times."""
-    index = table.expand(steps, -1, -1)
-    return Batches(index, torch.ones_like(index, dtype=torch.bool))
+    real = torch.ones_like(table, dtype=torch.bool)
+    return Batches(table.expand(steps, -1, -1), real.expand(steps, -1, -1))
 
 
 def _contrast(net: Network) -> Step:
@@ -143,15 +145,19 @@ def _party(net: Network, rows: int, device: str) -> tuple[Step, dict[str, Tree],
     def tail(h: Tensor, fixed: Tree, y: Tensor) -> Tensor:
         return F.cross_entropy(joint.apply(fixed["theta0"], joint.put(fixed["others"], h, fixed["columns"])), y)
 
-    def loss(p: Tree, batch: Mapping[str, Tensor]) -> Tensor:
-        return tail(net.apply({name: p[name] for name in names}, batch["x"]), p, batch["y"])
+    loss = batch_loss("cross_entropy")
+
+    def value(apply: Callable[[Tree, Tensor], Tensor], p: Tree, batch: Mapping[str, Tensor]) -> Tensor:
+        z = joint.put(p["others"], apply({name: p[name] for name in names}, batch["x"]), p["columns"])
+        return loss(joint.apply(p["theta0"], z), batch["y"])
 
     fixed = {
         "others": normal((rows, TOWER_BATCH, PARTIES * WIDTH), stream(0, "benchmark others")).float().tanh(),
         "columns": torch.stack([joint.columns(r % PARTIES) for r in range(rows)]),
         "theta0": stack([joint.init(stream(0, "benchmark server"))] * rows),
     }
-    return sgd(loss, LR), {"fixed": tree_map(lambda v: v.to(device), fixed)}, tail
+    step = sgd(Loss(partial(value, net.apply), many=partial(value, net.apply_each)), LR)
+    return step, {"fixed": tree_map(lambda v: v.to(device), fixed)}, tail
 
 
 def modules(given: Setting) -> Tree:

@@ -23,7 +23,7 @@ from fedbook import arguments, interrupts
 from fedbook.federation.population import Rows
 from fedbook.federation.tree import Tree, leaves, tree_map
 
-CACHE = 2**21  # bytes of parameters that one chunk of a step "together" may have: what a core keeps near it
+CACHE = 2**23  # bytes of parameters that one chunk of a step "together" may have: what a core keeps near it
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,15 @@ class Step:
     apart because writing new stacked parameters instead of updating them in place made a step for 50 clients
     of a small network several times slower on a CPU. "vmap" means ``directions(carry, batch)``, the first half for R
     clients at once (default: ``direction``, vectorised), or, where a step has it, ``together(carry, batch)``, which
-    gives losses [R]: both halves for R clients at once, in place, written out by hand.
+    gives losses [R]: both halves for R clients at once, in place, written out by hand. ``still``: the entries of
+    ``carry`` that no step changes; they are not copied.
     """
 
     direction: Callable[[Tree, Mapping[str, Tensor]], tuple[Tree, Tensor]]
     update: Callable[[Tree, Tree], None]
     together: Callable[[Tree, Mapping[str, Tensor]], Tensor] | None = None
     directions: Callable[[Tree, Mapping[str, Tensor]], tuple[Tree, Tensor]] | None = None
+    still: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ def local_steps(
     how many clients are vectorised together; a client's result does not depend on its chunk.
     Shapes: leaves of ``carry`` [R, ...] to [R, ...] (the input is not changed), mean loss over a client's
     steps [R].
-    Memory: "vmap" holds chunk * B samples, their activations and two copies of the chunk's ``carry``.
+    Memory: "vmap" holds chunk * B samples, their activations and two copies of what moves of the chunk's ``carry``.
     Raises: TypeError, ValueError.
     """
     arguments.one_of("how", how, ("vmap", "loop"))
@@ -133,27 +135,30 @@ def local_steps(
     if rows == 0:
         return tree_map(lambda x: x.clone(), carry), _zeros(carry, 0)
     steps = batches.steps
+    still = {name: carry[name] for name in step.still if name in carry}
+    moving = {name: x for name, x in carry.items() if name not in still}
     if how == "loop":
-        carry, placed = tree_map(lambda x: x.clone(), carry), _placed(batches, data, slice(None))
+        carry, placed = tree_map(lambda x: x.clone(), moving) | still, _placed(batches, data, slice(None))
         return carry, torch.stack([_alone(step, carry, data, placed, r, n) for r, n in enumerate(steps.tolist())])
     if step.together is not None:
-        chunk = min(chunk, _fitting(carry))
+        chunk = min(chunk, _fitting(moving))
     # longest first: those still active are then always the first rows, and nobody's step is computed in vain
     order = torch.argsort(steps, descending=True, stable=True)
     in_order = torch.equal(order, torch.arange(rows))
-    placed, steps = _placed(batches, data, order), steps[order].tolist()
-    trained, losses = tree_map(_room, carry), []
+    placed, steps = _placed(batches, data, slice(None) if in_order else order), steps[order].tolist()
+    trained, losses = tree_map(_room, moving), []
     for i in range(0, rows, chunk):  # a chunk takes all its steps before the next: it stays in the cache
         if in_order:
             here = slice(i, i + chunk)
-            own = tree_map(lambda new, x, here=here: new[here].copy_(x[here]), trained, carry)
-            losses.append(_together(step, own, data, placed, i, steps[here]))
+            own = tree_map(lambda new, x, here=here: new[here].copy_(x[here]), trained, moving)
+            beside = tree_map(lambda x, here=here: x[here], still)
+            losses.append(_together(step, own | beside, data, placed, i, steps[here]))
         else:
             here = order[i : i + chunk]
-            own = tree_map(lambda x, here=here: x.index_select(0, here.to(x.device)), carry)
-            losses.append(_together(step, own, data, placed, i, steps[i : i + chunk]))
+            own, beside = (tree_map(lambda x, h=here: x.index_select(0, h.to(x.device)), t) for t in (moving, still))
+            losses.append(_together(step, own | beside, data, placed, i, steps[i : i + chunk]))
             tree_map(lambda new, x, here=here: new.index_copy_(0, here.to(x.device), x), trained, own)
-    return trained, torch.cat(losses)[torch.argsort(order).to(losses[0].device)]
+    return trained | still, torch.cat(losses)[torch.argsort(order).to(losses[0].device)]
 
 
 def _tensors(tree: Tree) -> list[Tensor]:
@@ -186,13 +191,15 @@ class _Placed(NamedTuple):
     index: Tensor
     real: Tensor
     extra: dict[str, Tensor]
+    same: bool  # every step has one and the same batch
 
 
 def _placed(batches: Batches, data: Rows, order: Tensor | slice) -> _Placed:
     """The batches of the clients ``order`` where the samples are: moved once, not step by step."""
     device = next(iter(data.samples.values())).device
+    same = all(x.stride(0) == 0 for x in (batches.index, batches.real, *batches.extra.values()))
     index, real, *extra = (x[:, order].to(device) for x in (batches.index, batches.real, *batches.extra.values()))
-    return _Placed(index, real, dict(zip(batches.extra, extra, strict=True)))
+    return _Placed(index, real, dict(zip(batches.extra, extra, strict=True)), same)
 
 
 def _fetch(data: Rows, batches: _Placed, t: int, rows: slice | int) -> dict[str, Tensor]:
@@ -206,13 +213,14 @@ def _fetch(data: Rows, batches: _Placed, t: int, rows: slice | int) -> dict[str,
 
 def _together(step: Step, carry: Tree, data: Rows, batches: _Placed, start: int, steps: list[int]) -> Tensor:
     """All steps of the clients ``start``, ``start`` + 1, ... (longest first); their mean losses."""
-    total, active, now = None, len(steps), carry
+    total, active, now, batch = None, len(steps), carry, None
     directions = step.directions or vmap(step.direction)
     for t in range(steps[0]):
         if steps[active - 1] <= t:
             active = sum(n > t for n in steps)
-            now = tree_map(lambda x, active=active: x[:active], carry)
-        batch = _fetch(data, batches, t, slice(start, start + active))
+            now, batch = tree_map(lambda x, active=active: x[:active], carry), None
+        if batch is None or not batches.same:
+            batch = _fetch(data, batches, t, slice(start, start + active))
         if step.together:
             loss = step.together(now, batch)
         else:
@@ -284,7 +292,7 @@ def sgd(
         """Gradients, losses and statistics of R clients by one backward pass: losses of rows do not meet."""
         with torch.enable_grad():
             theta = tree_map(lambda p: p.detach().requires_grad_(), theta)
-            losses = vmap(objective)(theta, fixed, batch)
+            losses = many({**fixed, **theta}, batch)
             losses, seen = (losses, {}) if keep is None else losses
             gradient = iter(torch.autograd.grad(losses.sum(), _tensors(theta), materialize_grads=True))
         return tree_map(lambda _: next(gradient), theta), losses.detach(), tree_map(lambda x: x.detach(), seen)
@@ -324,7 +332,7 @@ def sgd(
             v.mul_(momentum).add_(g)
         p.sub_(v, alpha=lr)  # without momentum v is g
 
-    stacked = getattr(loss, "stacked", None)
+    stacked, many = getattr(loss, "stacked", None), getattr(loss, "many", None) or vmap(loss)
 
     def together(carry: Tree, batch: Mapping[str, Tensor]) -> Tensor:
         theta = carry["theta"]
@@ -342,7 +350,7 @@ def sgd(
         return stacked({**carry["fixed"], **theta} if "fixed" in carry else theta, batch, take)
 
     plain = keep is None and not sam_radius and math.isinf(max_norm)
-    return Step(direction, update, together if plain and stacked else None, directions)
+    return Step(direction, update, together if plain and stacked else None, directions, still=("fixed",))
 
 
 def sam_point(theta: Tree, gradient: Tree, radius: float) -> Tree:

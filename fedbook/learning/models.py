@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.func import functional_call, vmap
 
 from fedbook import arguments
 from fedbook.learning.resnets import resnet18, resnet18_imagenet
@@ -22,6 +22,7 @@ from fedbook.randomness import torch_seed
 
 Parameters = dict[str, Tensor]
 Builder = Callable[[int, int, int, int], nn.Sequential]  # channels, height, width, classes
+_DENSE = (nn.Flatten, nn.Linear, nn.ReLU, nn.Tanh)
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,20 @@ class Network:
     def apply(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """What the network makes of ``x`` under ``parameters``."""
         return functional_call(self.module, dict(parameters), (x,))
+
+    def apply_each(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """R networks side by side, each on its own samples; of dense ones a layer is one batched product.
+
+        Shapes: the leaves of ``parameters`` [R, ...], ``x`` [R, B, ...] to [R, B, ...].
+        """
+        if not isinstance(self.module, nn.Sequential) or not all(isinstance(layer, _DENSE) for layer in self.module):
+            return vmap(self.apply)(dict(parameters), x)
+        for name, layer in self.module.named_children():
+            if isinstance(layer, nn.Linear):
+                x = torch.baddbmm(parameters[f"{name}.bias"][:, None], x, parameters[f"{name}.weight"].mT)
+            else:
+                x = x.flatten(2) if isinstance(layer, nn.Flatten) else layer(x)
+        return x
 
     def init(self, rng: np.random.Generator, dtype: torch.dtype = torch.float32) -> Parameters:
         """Fresh parameters by the module's own initialisation, keyed by ``rng``."""
@@ -216,28 +231,36 @@ class Loss:
 
     ``stacked(parameters, batch, take) -> losses [R]`` also hands each layer's gradient to ``take`` once it needs the
     parameter no more: ``take(name, g)`` is the gradient itself [R, ...], ``take(name, g, x)`` its factors, g^T x.
+    ``many(parameters, batch) -> losses [R]`` leaves the gradients to autograd.
     """
 
     one: Callable[[Parameters, Mapping[str, Tensor]], Tensor]
     stacked: Callable[[Parameters, Mapping[str, Tensor], Callable[..., None]], Tensor] | None = None
+    many: Callable[[Parameters, Mapping[str, Tensor]], Tensor] | None = None
 
     def __call__(self, parameters: Parameters, batch: Mapping[str, Tensor]) -> Tensor:
         return self.one(parameters, batch)
 
 
-def cross_entropy(apply: Callable[[Parameters, Tensor], Tensor], layers: Sequence[str] = ()) -> Loss:
+def cross_entropy(
+    apply: Callable[[Parameters, Tensor], Tensor],
+    layers: Sequence[str] = (),
+    apply_each: Callable[[Parameters, Tensor], Tensor] | None = None,
+) -> Loss:
     """The mean cross-entropy over a batch's real rows, as ``loss(parameters, batch)``.
 
     ``layers``: the names of the linear layers if ``apply`` is nothing but these with ReLU between (``Model.layers``).
+    ``apply_each``: the same as ``apply`` for R clients side by side (``Network.apply_each``).
     Shapes: batch["x"] [B, ...], batch["y"] [B], batch["weight"] [B] (1 = real row, 0 = padding).
     """
 
-    def loss(parameters: Parameters, batch: Mapping[str, Tensor]) -> Tensor:
-        logits = apply(parameters, batch["x"])
-        each = nn.functional.cross_entropy(logits, batch["y"], reduction="none")
-        return (each * batch["weight"]).sum() / batch["weight"].sum().clamp(min=1)
+    def mean(apply: Callable[[Parameters, Tensor], Tensor], parameters: Parameters, batch: Mapping) -> Tensor:
+        weight, y = batch["weight"], batch["y"]
+        each = nn.functional.cross_entropy(apply(parameters, batch["x"]).flatten(0, -2), y.flatten(), reduction="none")
+        return (each.view(y.shape) * weight).sum(-1) / weight.sum(-1).clamp(min=1)
 
-    return Loss(loss, partial(_backpropagation, tuple(layers)) if layers else None)
+    stacked = partial(_backpropagation, tuple(layers)) if layers else None
+    return Loss(partial(mean, apply), stacked, apply_each and partial(mean, apply_each))
 
 
 def _backpropagation(

@@ -238,4 +238,4 @@ def _and_then(step: Step, after: Callable) -> Step:
         step.update(carry, direction)
         after(carry)
 
-    return replace(step, update=update, together=None)
+    return replace(step, update=update, together=None, still=())

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ from fedbook.federation.local import Batches, Step, local_steps, sgd
 from fedbook.federation.loop import Algorithm, Diverged, Turn
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, leaves, tree_map
-from fedbook.learning.models import Parameters, stack
+from fedbook.learning.models import Loss, Parameters, stack
 from fedbook.papers.cvfl.problem import VerticalProblem, batch_loss
 from fedbook.randomness import stream
 from fedbook.settings import Settings, other_than, setting
@@ -330,23 +330,27 @@ class CVFL(Algorithm):
         """Steps on <h, cotangent>, plus |h - view|^2 / 2B where the derivative follows the party's own embedding."""
 
         def value(h: Tensor, fixed: Tree, batch: Mapping[str, Tensor]) -> Tensor:
-            along = (h * fixed["cotangent"]).sum()
-            return along if view is None else along + (h - fixed["view"]).square().sum() / (2 * len(h))
+            along = (h * fixed["cotangent"]).sum((-2, -1))
+            return along if view is None else along + (h - fixed["view"]).square().sum((-2, -1)) / (2 * h.shape[-2])
 
         return self._descend(local, value, {"cotangent": cotangent} | ({} if view is None else {"view": view}))
 
     def _descend(
         self, local: Local, value: Callable[[Tensor, Tree, Mapping[str, Tensor]], Tensor], fixed: Tree
     ) -> Reply:
-        """Q steps of a party on ``value`` of its own embedding; ``fixed``: the constants in it, one row a party."""
+        """Q steps of a party on ``value`` of its own embedding; ``fixed``: the constants in it, one row a party.
+
+        ``value`` is asked for one party and for R side by side: its arguments have any leading axes.
+        """
         tower, names, lr = self.towers[local.group], list(local.state["theta"]), self.config.step(local.t)
 
-        def loss(p: Tree, batch: Mapping[str, Tensor]) -> Tensor:
-            return value(tower.apply({name: p[name] for name in names}, batch["x"]), p, batch)
+        def loss(apply: Callable[[Parameters, Tensor], Tensor], p: Tree, batch: Mapping[str, Tensor]) -> Tensor:
+            return value(apply({name: p[name] for name in names}, batch["x"]), p, batch)
 
         carry = {"theta": local.state["theta"], "fixed": fixed}
         if not self._ranked:
-            return Reply(state={"theta": self._steps(local, sgd(loss, lr), carry)["theta"]})
+            step = sgd(Loss(partial(loss, tower.apply), many=partial(loss, tower.apply_each)), lr)
+            return Reply(state={"theta": self._steps(local, step, carry)["theta"]})
 
         def direction(carry: Tree, batch: Mapping[str, Tensor]) -> tuple[Tree, Tensor]:
             def objective(theta: Parameters, probe: Tensor) -> Tensor:
@@ -375,8 +379,10 @@ class CVFL(Algorithm):
 
     def _steps(self, local: Local, step: Step, carry: Tree) -> Tree:
         rows = self._rows(local)
-        index = rows.expand(self.config.local_steps, *rows.shape)  # one batch a round
-        batches = Batches(index, torch.ones_like(index, dtype=torch.bool))
+        index, real = (  # one batch a round
+            x.expand(self.config.local_steps, *x.shape) for x in (rows, torch.ones_like(rows, dtype=torch.bool))
+        )
+        batches = Batches(index, real)
         return local_steps(step, carry, local.data, batches, how=local.how, chunk=local.chunk)[0]
 
     def _rows(self, local: Local) -> Tensor:

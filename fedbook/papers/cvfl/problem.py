@@ -65,15 +65,17 @@ class VerticalSettings(Settings):
 
 
 def batch_loss(name: str) -> Callable[[Tensor, Tensor], Tensor]:
-    """``loss(logits, y)``: the mean over a batch. Shapes: logits [B, classes], y [B] to a number."""
-    if arguments.one_of("loss", name, LOSSES) == "cross_entropy":
-        return torch.nn.functional.cross_entropy
+    """``loss(logits, y)``: the mean over a batch. Shapes: logits [..., B, classes], y [..., B] to [...]."""
+
+    def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+        each = torch.nn.functional.cross_entropy(logits.flatten(0, -2), y.flatten(), reduction="none")
+        return each.view(y.shape).mean(-1)
 
     def squared(logits: Tensor, y: Tensor) -> Tensor:
         target = (y.unsqueeze(-1) == torch.arange(logits.shape[-1], device=y.device)).to(logits.dtype)
-        return (logits - target).square().sum(-1).mean() / 2
+        return (logits - target).square().sum(-1).mean(-1) / 2
 
-    return squared
+    return {"cross_entropy": cross_entropy, "squared": squared}[arguments.one_of("loss", name, LOSSES)]
 
 
 @dataclass(frozen=True)

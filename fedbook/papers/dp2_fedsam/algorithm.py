@@ -208,7 +208,7 @@ class DP2FedSAM(Algorithm):
             and len(model.head_names) == len(list(model.module.parameters()))
         ):
             raise arguments.wrong(ValueError, "model", model.kind, "a model with a body before its head")
-        self.loss = cross_entropy(model.apply, model.layers)
+        self.loss = cross_entropy(model.apply, model.layers, model.apply_each)
         self.head_loss = cross_entropy(model.classify)
 
     def configuration(self) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class FedAvg(Algorithm):
 
     def __init__(self, config: Config, model: Model):
         self.config, self.model, self.kind = config, model, model.kind
-        self.loss = cross_entropy(model.apply, model.layers)
+        self.loss = cross_entropy(model.apply, model.layers, model.apply_each)
 
     def configuration(self) -> dict[str, Any]:
         """What a checkpoint must agree on."""
