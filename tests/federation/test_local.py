@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.local_training import ENCODERS, FIXED, MODELS, TOWERS, sizes
 from fedbook.federation import Rows, local, tree_map
-from fedbook.federation.local import choose, epochs, local_steps, sgd
+from fedbook.federation.local import Batches, choose, epochs, local_steps, sgd
 from fedbook.learning.models import cross_entropy, model, stack
 from fedbook.partition import Partition
 from fedbook.randomness import normal, stream
@@ -36,7 +36,7 @@ def train(data, net, dtype, how, chunk=None, num_epochs=2, batch=4, together=Tru
     carry = {"theta": theta}
     if options.get("momentum"):
         carry["velocity"] = tree_map(torch.zeros_like, theta)
-    step = sgd(cross_entropy(net.apply, net.layers if together else ()), 0.05, **options)
+    step = sgd(cross_entropy(net.apply, net.layers if together else (), net.apply_each), 0.05, **options)
     return local_steps(step, carry, data, batches, how=how, chunk=chunk)
 
 
@@ -76,6 +76,27 @@ def test_a_gradient_that_is_bounded_or_taken_elsewhere_is_computed_as_ever(optio
     a, b = (train(data, net, torch.float32, "vmap", together=words, **options)[0]["theta"] for words in (True, False))
     plain = train(data, net, torch.float32, "vmap")[0]["theta"]
     assert all(torch.equal(a[key], b[key]) and not torch.allclose(a[key], plain[key]) for key in a)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_what_stands_still_is_not_copied_and_one_batch_is_fetched_once(monkeypatch, steps):
+    """The server's part beside what a client trains, on one batch taken ``steps`` times."""
+    data, net = toy(torch.float64), model("mlp", (1, 8, 8), 4)
+    body, head = net.split(stack([net.init(stream(1, "init", client=k), torch.float64) for k in range(len(SIZES))]))
+    index = data.table[:, :1].expand(-1, 3)
+    real = torch.ones_like(index, dtype=torch.bool)
+    fetched, fetch = [], local._fetch
+    monkeypatch.setattr(local, "_fetch", lambda *given: fetched.append(given) or fetch(*given))
+    results = []
+    for form in (lambda x: x.expand(steps, *x.shape), lambda x: x.repeat(steps, 1, 1)):
+        fetched.clear()
+        step = sgd(cross_entropy(net.apply, net.layers, net.apply_each), 0.05, sam_radius=0.1)
+        carry, loss = local_steps(step, {"theta": body, "fixed": head}, data, Batches(form(index), form(real)))
+        assert all(carry["fixed"][name] is head[name] for name in head)
+        results.append((carry["theta"], loss, len(fetched)))
+    (once, loss_once, fetches), (again, loss_again, each) = results
+    assert (fetches, each) == (1, steps)
+    assert all(torch.equal(once[name], again[name]) for name in once) and torch.equal(loss_once, loss_again)
 
 
 def test_chunks_that_fit_the_cache_are_the_loop(monkeypatch):

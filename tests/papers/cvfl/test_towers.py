@@ -58,11 +58,13 @@ def test_a_stack_of_parties_is_the_loop_over_modules(name, activation):
     def loss(theta, x, target):
         return (net.apply(theta, x) - target).square().sum()
 
-    together = vmap(grad(loss))(stack(thetas), x, target)
+    together, side_by_side = vmap(grad(loss))(stack(thetas), x, target), net.apply_each(stack(thetas), x)
     for r in range(rows):
         module = net.build().double()
         module.load_state_dict(thetas[r])
-        (module(x[r]) - target[r]).square().sum().backward()
+        out = module(x[r])
+        assert torch.allclose(side_by_side[r], out, rtol=0, atol=1e-12)
+        (out - target[r]).square().sum().backward()
         alone = {key: p.grad for key, p in module.named_parameters()}
         assert alone.keys() == together.keys()
         assert worst(alone, {key: g[r] for key, g in together.items()}) < 1e-10
