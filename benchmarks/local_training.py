@@ -326,7 +326,7 @@ def table(device: str = "cpu", kinds: Sequence[str] = ALL) -> list[dict]:
     for kind in kinds:
         for clients in sizes(kind):
             slow = clients == 1000 or "resnet" in kind
-            medians = measure(ways(kind, clients, device), 2 if slow else 5, device)
+            medians = measure(ways(kind, clients, device), 2 if slow else 15, device)
             rows.append({"kind": kind, "clients": clients, "ms": {name: round(ms, 2) for name, ms in medians.items()}})
             times = "   ".join(f"{name} {ms:.1f}" for name, ms in medians.items())
             print(f"{kind:23} {clients:>7}   {times}", flush=True)

@@ -32,8 +32,9 @@ last their training losses agree to a thousandth. Flower runs its own strategy o
 the sum over all its processes, to 10 milliseconds; it also moves every client's message
 between processes, as it would between machines, which the others do not. The simulators keep general code for any model
 and any client; the package and the ways by hand use that all clients here have one network.</p>"""
-BY_HAND = """<p>Milliseconds of local training by the committed choice, by the plain loop over modules, and by the
-fastest way written by hand for this very network. Below 1 the package is slower.</p>"""
+BY_HAND = """<p>Milliseconds of a round of FedAvg as the package runs it, draws, checks and record included (of towers:
+of local training by the committed choice), of local training by the plain loop over modules, and by the fastest way
+written by hand for this very network. Below 1 the package is slower.</p>"""
 GEOMETRY = """<p>Microseconds a call on {batch:,} points in float64. In brackets stands what computes something else (a
 projection as a transport, one distance for all points) and is not counted. The last column is the time of the faster
 counted one over ours: below 1 we lose.</p>"""
@@ -96,9 +97,10 @@ def _by_hand(table: Mapping[str, Any]) -> Iterator[str]:
     body = []
     for row in table["rows"]:
         ms = row["ms"]
+        ours = ms.get("round", ms["local"])
         best = min(value for way, value in ms.items() if way not in ("round", "local"))
-        cells = [f"{value:.1f}" for value in (ms["local"], ms["modules"], best)]
-        gains = [f"{value / ms['local']:.2f}" for value in (ms["modules"], best)]
+        cells = [f"{value:.1f}" for value in (ours, ms["modules"], best)]
+        gains = [f"{value / ours:.2f}" for value in (ms["modules"], best)]
         body.append([row["kind"], str(row["clients"]), *cells, *gains])
     yield _table(["network", "clients", "fedbook", "loop", "best by hand", "loop / fedbook", "best / fedbook"], body)
 
