@@ -588,7 +588,10 @@ def _exercises(options: argparse.Namespace) -> int:
     if options.student is not None:
         return _copied(options.student, classroom.for_students)
     known = {id: chapter.name for id, chapter in classroom.of_chapters().items()}
-    print(*(f"{id:8} {name}" for id, name in known.items()), sep="\n")
+    width = max(len(name) for name in known.values())
+    for id, name in known.items():
+        kind, words = classroom.asked()[id]
+        print(f"{id:6} {name:{width}}  {kind}: {words}")
     print(json.dumps(known))
     return 0
 

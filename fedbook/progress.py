@@ -119,6 +119,12 @@ def _say(label: str, done: int, total: int | None, seconds: float, note: str) ->
     _write(f"{name}{done}{of}, {seconds:.0f} s" + (f", {note}" if note else ""))
 
 
+def say(line: str) -> None:
+    """A line on stderr, unless headless."""
+    if not headless():
+        _write(line)
+
+
 def _write(line: str) -> None:
     sys.stderr.write(line + "\n")
     sys.stderr.flush()

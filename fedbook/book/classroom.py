@@ -27,6 +27,7 @@ from fedbook.book.run import run_worker
 STATUSES = ("right", "wrong", "not attempted", "missing", "crashed", "too long", "unreadable")
 CHECK = re.compile(r'\bcheck\(\s*["\']([^"\']+)["\']')
 VERDICT = re.compile(r"(?s)[…✓✗] Exercise (?P<id>\S+): (?P<status>right|wrong|not attempted)\.?(?P<words>.*)")
+ASKED = re.compile(r"\*\*Exercise (?P<id>[\w-]+)(?:\*\*)? \((?P<kind>[^)]*)\)\.(?:\*\*)? (?P<words>[^\n]+)")
 INTERRUPTED = "It was interrupted"  # what ``check`` says of an answer that a signal ended
 KEPT = ("hint", "command", "the command")  # how the summaries begin of what a student may unfold
 
@@ -50,6 +51,19 @@ def of_chapters() -> Mapping[str, Chapter]:
         text = (notebooks_folder() / chapter.file).read_text(encoding="utf-8")
         cells = [cell for cell in json.loads(text)["cells"] if "exercise" in tags(cell)]
         found |= {mark.removeprefix("ex-"): chapter for cell in cells for mark in tags(cell) if mark.startswith("ex-")}
+    return found
+
+
+@cache
+def asked() -> Mapping[str, tuple[str, str]]:
+    """Every exercise by its id: its kind, as its text has it in brackets, and how its text begins."""
+    found = {}
+    for chapter in CHAPTERS:
+        text = (notebooks_folder() / chapter.file).read_text(encoding="utf-8")
+        for cell in json.loads(text)["cells"]:
+            for one in ASKED.finditer("".join(cell["source"]) if cell["cell_type"] == "markdown" else ""):
+                words = re.sub(r" *<!--.*?-->", "", one["words"])
+                found[one["id"]] = (one["kind"], re.split(r"(?<=[.?!]) ", words)[0])
     return found
 
 

@@ -21,6 +21,7 @@ from fedbook.book.checked_book import generated
 from fedbook.book.contents import CHAPTERS, notebook_path, notebooks_folder
 from fedbook.book.product import PAPERMILL_MARKER, WIDGET_VIEW, tags
 from fedbook.book.run import ChapterReport, run_chapter
+from fedbook.progress import say
 
 KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
 KEPT_METADATA = ("alt", "tags")
@@ -41,6 +42,7 @@ def commit_chapter(path: str | Path, *, timeout: float = 1800.0) -> ChapterRepor
     import nbformat
 
     path = notebook_path(path)
+    say(f"{path.stem}: runs")
     before = nbformat.read(path, as_version=4)
     refresh(before, path.stem)
     with tempfile.TemporaryDirectory(prefix=".commit-", dir=path.parent) as name:
@@ -60,6 +62,7 @@ def commit_chapter(path: str | Path, *, timeout: float = 1800.0) -> ChapterRepor
             raise CommitError("not rewritten:\n" + "\n".join(f"{path.stem}: {problem}" for problem in problems))
         frames.write(path, drawn)
         os.replace(source, path)
+    say(f"{path.stem}: done, {report.seconds:.0f} s")
     return report
 
 

@@ -23,6 +23,7 @@ from fedbook.book.contents import PROFILES, Chapter, notebook_path, notebooks_fo
 from fedbook.book.kernel import answered, run_process, surroundings
 from fedbook.book.parameters import checked
 from fedbook.book.product import cell_problems, counted, records, widget_problems
+from fedbook.progress import say
 
 WORKER = Path(__file__).with_name("worker.py")
 # A kernel in some hundred never answers its first message. Seconds that a first start gets, and a second: on a busy
@@ -170,7 +171,8 @@ def run_all(
 ) -> list[ChapterReport]:
     """Run the chapters, ``jobs`` at a time; a failure does not stop the others.
 
-    The products and ``reports.json`` lie in ``out_dir`` afterwards. ``timeout`` in seconds a chapter:
+    Each says on stderr when it begins and ends. The products and ``reports.json`` lie in ``out_dir`` afterwards.
+    ``timeout`` in seconds a chapter:
     without one, ten times the budget at ``quick`` (a guard, not a test of speed) and a day otherwise.
     ``root`` is the folder of the notebooks.
     Raises: TypeError, ValueError, FileNotFoundError (no folder of notebooks).
@@ -182,6 +184,7 @@ def run_all(
 
     def one(chapter: Chapter) -> ChapterReport:
         limit = timeout if timeout is not None else 10 * chapter.budget_s if profile == "quick" else 86_400.0
+        say(f"{chapter.name}: runs")
         try:
             product = out / chapter.file
             proof = profile == "quick" and chapter.kind == "lesson"  # at other sizes the product becomes a page
@@ -190,6 +193,7 @@ def run_all(
             )
         except (OSError, TypeError, ValueError) as error:
             report = ChapterReport(chapter.name, profile, (f"{chapter.name}: {error}",))
+        say(f"{chapter.name}: {'done' if report.ok else 'FAILED'}, {_number(report.seconds)} s")
         return replace(report, kind=chapter.kind)
 
     with ThreadPoolExecutor(jobs) as pool:

@@ -101,7 +101,9 @@ def test_the_commands(tmp_path, capsys, graded, monkeypatch):
     from fedbook.command import main
 
     assert main(["exercises"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["00-1"] == LESSON
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert json.loads(last)["00-1"] == LESSON and len(lines) == len(json.loads(last)) == len(classroom.asked())
+    assert lines[0].split(maxsplit=2)[:2] == ["00-1", LESSON] and "by hand: Client A has 30 samples" in lines[0]
     assert main(["exercises", "--student", str(tmp_path / "class")]) == 0
     written = tmp_path / "class" / f"{LESSON}.ipynb"
     committed = (notebooks_folder() / written.name).read_text(encoding="utf-8")

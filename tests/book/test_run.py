@@ -101,13 +101,16 @@ def test_errors_that_leave_papermill_green_are_found(mini, tmp_path):
     assert problems.count("\n") == 2
 
 
-def test_all_run_although_one_fails(mini, tmp_path):
+def test_all_run_although_one_fails(mini, tmp_path, monkeypatch, capsys):
     chapters = [Chapter(n, slug, slug, "", "") for n, slug in ((0, "good"), (1, "bad"), (2, "missing"))]
     cells = [mini.markdown("# T"), mini.code(mini.parameters, "parameters")]
     mini.write(tmp_path / "00_good.ipynb", *cells, mini.code("rounds"))
     mini.write(tmp_path / "01_bad.ipynb", *cells, mini.code("\nunknown_name + 1\n"), mini.code("2"))
+    monkeypatch.delenv("FEDBOOK_HEADLESS")
     good, bad, missing = run_all(chapters, "quick", tmp_path / "out", root=tmp_path)
     assert good.ok
+    said = capsys.readouterr().err
+    assert "00_good: runs\n" in said and "00_good: done, " in said and "01_bad: FAILED, " in said
     assert bad.problems == ("01_bad: cell 3 (`unknown_name + 1`): NameError: name 'unknown_name' is not defined",)
     assert "02_missing" in missing.problems[0] and "exists" in missing.problems[0]
     assert "FAILED" in table([bad]) and "NameError" in table([bad])
