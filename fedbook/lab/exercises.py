@@ -49,6 +49,7 @@ class Exercise:
     solution: Any
     hints: tuple[str, ...]
     wrong_answers: tuple[WrongAnswer, ...]
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,9 @@ EXERCISES: dict[str, Exercise] = {}
 
 
 def exercise(
-    id: str, *, solution: Any, hints: Sequence[str] = (), wrong_answers: Sequence[WrongAnswer] = ()
+    id: str, *, solution: Any, hints: Sequence[str] = (), wrong_answers: Sequence[WrongAnswer] = (), why: str = ""
 ) -> Callable[[Callable[[Any], str | None]], Callable[[Any], str | None]]:
-    """Register the decorated checker as exercise ``id``. Raises: TypeError, ValueError (registered twice)."""
+    """Register the decorated checker as exercise ``id``; ``why`` stands below its solution. Raises: TypeError, ValueError (registered twice)."""
     if not isinstance(id, str) or not id:
         raise wrong(TypeError, "id", id, 'a text like "00-1"')
     if isinstance(hints, str):
@@ -85,7 +86,7 @@ def exercise(
         source = (checker.__qualname__, tuple(hints))
         if known is not None and (known.checker.__qualname__, known.hints) != source:  # a reload is no second one
             raise wrong(ValueError, "id", id, "an id that no other exercise has")
-        EXERCISES[id] = Exercise(id, checker, solution, tuple(hints), tuple(wrong_answers))
+        EXERCISES[id] = Exercise(id, checker, solution, tuple(hints), tuple(wrong_answers), why)
         return checker
 
     return register
@@ -100,10 +101,11 @@ def by_hand(
     names: Sequence[str] = (),
     words: Sequence[str] = (),
     tolerance: float = 1e-3,
+    why: str = "",
 ) -> None:
     """Register an exercise whose answer is no code: a number, a list of numbers or a mapping, judged by `not_right`."""
 
-    @exercise(id, solution=solution, hints=hints, wrong_answers=wrong_answers)
+    @exercise(id, solution=solution, hints=hints, wrong_answers=wrong_answers, why=why)
     def check_by_hand(answer: Any) -> str | None:
         return not_right(answer, solution, names, words, tolerance)
 
@@ -172,7 +174,7 @@ def folded(id: str) -> str:
     one = find(id)
     many = len(one.hints) > 1
     parts = [details(f"Hint {i}" if many else "Hint", hint) for i, hint in enumerate(one.hints, start=1)]
-    parts.append(details("Solution", f"```python\n{solution_source(id)}\n```"))
+    parts.append(details("Solution", f"```python\n{solution_source(id)}\n```\n\n{one.why}"))
     return "\n\n".join(parts)
 
 
