@@ -193,6 +193,9 @@ by_hand(
     solution=[2.25, 2.25, 4.5],
     hints=("A party's slope is h_1 + h_2 - y. In both steps the other's h is still the 0 that was exchanged.",
            "Party 1: 0, then 3/2, then ...? Party 2 does the same at the same time.",),
+    why="First step: the slope is 0 + 0 - 3, so θ goes from 0 to 3/2. Second step: the own 3/2 is fresh, the "
+        "other's 0 is old, the slope is -3/2, and θ ends at 9/4. Both do so, and the prediction overshoots: twice "
+        "9/4, where 3 is right.",
     wrong_answers=(
         WrongAnswer("fresh", [1.5, 1.5, 3.0], "theta_1",
                     "That is one step, or two on fresh embeddings. Here nobody sees the other's first step."),
@@ -355,6 +358,8 @@ by_hand(
     solution=[3200, 14240],
     hints=("One party sends B P numbers of two bits: how many bytes?",
            "Each party gets everybody's embeddings and the server's model: matrix and biases.",),
+    why="Up: 4 parties · 100 · 32 numbers · 2 bits = 3200 bytes. To one party go down all of these 3200, the "
+        "matrix with 1280 · 2 bits = 320 bytes and the biases with 40: 3560, times four parties.",
     wrong_answers=(
         WrongAnswer("sent down once", [3200, 3560], "bytes down",
                     "That is what ONE party gets. The server sends it to each of the four."),
@@ -374,6 +379,8 @@ by_hand(
     solution=[-0.8, -1.6, "diverge"],
     hints=("With very many steps r is 0. What is left of the formula?",
            "A round multiplies the common error by the factor. When does it grow?",),
+    why="At r = 0 a party answers the others' errors in full: the factor is -(M - 1) c/a. It is -4/5 for two "
+        "parties, -8/5 for three, and an error that is multiplied by more than one in size grows.",
     wrong_answers=(
         WrongAnswer("sign", [0.8, 1.6, "diverge"], "two parties", "The error changes its sign in every round."),
         WrongAnswer("M instead of M - 1", [-1.6, -2.4, "diverge"], "two parties",
@@ -449,6 +456,9 @@ def check_serve(answer: Any) -> str | None:
     solution="rounds",
     hints=("What is the same for both runs cannot explain a difference.",
            "A round is about fifteen times smaller, not sixteen. How many times fewer bytes does the table say?",),
+    why="Headers and biases take the factor from sixteen to fifteen. What the table says is lower still, and that "
+        "part can only be rounds. The downlink is the same for both runs, dither and positions cost no bytes "
+        "here.",
     wrong_answers=(
         WrongAnswer("headers", "headers", "larger",
                     "Headers and biases take the factor from 16 to about 15. What takes it further down?"),

@@ -29,9 +29,9 @@ by_hand(
     hints=("A client whose views all map to one z has R = z z^T and Tr R+ = |z|^2.",
            "The global matrix is p_A R_A + p_B R_B with p = 1/4 and 3/4: ((1.75, 0.75), (0.75, 0.75)).",
            "With two clients R_-A is R_B. The term's coefficient in (5) is 1 - p_A, without a half.",),
-    why="Everything: Tr R+ = 4/4 + 3 · 2/4 = 5/2 and the squared norm is (7/4)² + 3 (3/4)² = 19/4, so -5/2 + 19/8. Own "
-        "losses: A has -4 + 16/2 = 4, B has -2 + 4/2 = 0, and a quarter of 4 is 1. The third term is 3/4 · Tr(R_A R_B), "
-        "3/4 of 4.",
+    why="Everything: Tr R+ = 4/4 + 3 · 2/4 = 5/2 and the squared norm is (7/4)² + 3 (3/4)² = 19/4, so -5/2 + "
+        "19/8. Own losses: A has -4 + 16/2 = 4, B has -2 + 4/2 = 0, and a quarter of 4 is 1. The third term is "
+        "3/4 · Tr(R_A R_B), 3/4 of 4.",
     wrong_answers=(
         WrongAnswer("clients count alike", [0.5, 1.0, 3.0], "first number",
                     "B has three of the four samples: p is 1/4 and 3/4, not 1/2 and 1/2."),
@@ -280,10 +280,11 @@ def two_directions(alpha_first: float, alpha_last: float, kappa: float) -> tuple
            "Shared direction: an error e becomes (1 - kappa / alpha) e in a round. For which kappa does it shrink?",
            "The own direction closes the part kappa of its distance in a round: how many rounds near the last alpha "
            "does it need?",),
-    why="Along its own direction a client rests at 2/α. The loss of everything wants 20 there, which needs α = p_k, a "
-        "tenth; the paper's schedule ends at twice that and aims at 10. Along the shared direction the noise pushes the "
-        "run off its optimum, and an error shrinks only for κ < 2α: towards the end local training may go less than a "
-        "fifth of the way. Here the multiplier goes from 1 - 0.15/0.15 = 0 to 1 - 0.15/0.1 = -1/2.",
+    why="Along its own direction a client rests at 2/α. The loss of everything wants 20 there, which needs α = "
+        "p_k, a tenth; the paper's schedule ends at twice that and aims at 10. Along the shared direction the "
+        "noise pushes the run off its optimum, and an error shrinks only for κ < 2α: towards the end local "
+        "training may go less than a fifth of the way. Here the multiplier goes from 1 - 0.15/0.15 = 0 to 1 - "
+        "0.15/0.1 = -1/2.",
     wrong_answers=(
         WrongAnswer("the paper's schedule", {"alpha_first": 1.0, "alpha_last": 0.2, "kappa": 0.15}, "own direction",
                     "alpha ends at 0.2, twice 1/K: 2 / alpha is at most 10, half of what the global loss wants."),

@@ -75,7 +75,10 @@ EXERCISES: dict[str, Exercise] = {}
 def exercise(
     id: str, *, solution: Any, hints: Sequence[str] = (), wrong_answers: Sequence[WrongAnswer] = (), why: str = ""
 ) -> Callable[[Callable[[Any], str | None]], Callable[[Any], str | None]]:
-    """Register the decorated checker as exercise ``id``; ``why`` stands below its solution. Raises: TypeError, ValueError (registered twice)."""
+    """Register the decorated checker as exercise ``id``; ``why``, Markdown, stands below the solution.
+
+    Raises: TypeError, ValueError (registered twice).
+    """
     if not isinstance(id, str) or not id:
         raise wrong(TypeError, "id", id, 'a text like "00-1"')
     if isinstance(hints, str):

@@ -2,12 +2,21 @@ import re
 import struct
 from pathlib import Path
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from fedbook.lab import style
+
+
+@pytest.fixture(autouse=True)
+def defaults():
+    """Whatever style a test before has left to the process."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        yield
 
 
 def chunks(png: bytes) -> list[bytes]:
