@@ -168,6 +168,7 @@ def check_own_accuracy(answer: Callable[..., Any]) -> str | None:
     solution=8320,
     hints=("A symmetric matrix is known from its diagonal and what lies above it.",
            "H (H + 1) / 2 numbers, and a number in single precision takes four bytes."),
+    why="64 · 65 / 2 = 2080 numbers of four bytes.",
     wrong_answers=(
         WrongAnswer("whole matrix", 16384, "got 16384", "That is every entry. Below the diagonal nothing is new."),
         WrongAnswer("numbers", 2080, "got 2080", "That many numbers. Each takes four bytes."),
@@ -260,6 +261,9 @@ CASES = {
     hints=("A newcomer has no head of its own and no images yet.",
            "How many clients does the noise of user-level privacy need?",
            "Without labels a client can train no head."),
+    why="Phones with many owners do best in their own mixture when a part stays with each. A newcomer has no part "
+        "of its own yet. With few clients every method that is private at this ε lies below training alone. "
+        "Without labels a client can train no head, so features come first.",
     wrong_answers=(
         WrongAnswer("one for all", dict.fromkeys(CASES, "shared"), "phones",
                     "In their own mixture of classes the shared model stands below the personal ones."),

@@ -270,6 +270,7 @@ by_hand(
     names=("area", "distance"),
     solution=[math.sqrt(3) / 2, math.sqrt(1 / (8 * math.sqrt(3)))],
     hints=("The text has the area for every d.", "Solve V = sqrt(3)/2 d^2 for d, with V = 1/16.",),
+    why="V = √3/2 · d². For d = 1 this is √3/2. For V = 1/16, d is the root of 1 / (8 √3).",
     wrong_answers=(
         WrongAnswer("squares", [1.0, 0.25], "area", "Those are squares. A hexagon with neighbours at 1 is smaller."),
         WrongAnswer("side for distance", [3 * math.sqrt(3) / 2, 0.2687], "area",

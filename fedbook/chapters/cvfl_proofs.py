@@ -49,6 +49,7 @@ by_hand(
         "A round multiplies the residual by 1 - 3 (1 - 0.8^Q).",
         "It grows when the factor is below -1: 3 (1 - 0.8^Q) > 2.",
     ),
+    why="It grows once 0.8^Q is below a third. 0.8⁴ is still above, 0.8⁵ below.",
     wrong_answers=(
         WrongAnswer(
             "overshoots",

@@ -184,6 +184,7 @@ by_hand(
     "04-2",
     solution=6.0,
     hints=("What is the standard deviation of one coordinate of the sum?", "d coordinates: the root of d."),
+    why="σ C is a fifth in each coordinate, and 900 coordinates make that 30 times as long: 30 / 5.",
     wrong_answers=(
         WrongAnswer("one coordinate", 0.2, "got 0.2", "That is one coordinate. The length takes all 900 of them."),
         WrongAnswer("d times", 180.0, "got 180", "Squares add, not lengths: the root of d."),
@@ -204,6 +205,8 @@ by_hand(
         "Which vector does the accountant bound, and does it matter what its entries mean?",
         "A message without noise: which epsilon bounds what it tells?",
     ),
+    why="Clipped together the whole vector has length C at most, whatever its entries mean: the accountant's ε "
+        "holds. A message in clear has no noise, so no finite ε bounds what it tells.",
     wrong_answers=(
         WrongAnswer("longer is worse", {"clipped with the body": 4.0, "beside it in clear": math.inf},
                     "clipped with the body", "The longer vector is clipped to the same C. The guarantee knows C only."),
@@ -327,6 +330,10 @@ by_hand(
     solution={"a": False, "b": True, "c": False, "d": False},
     hints=("For each server: by how much can one client move what is released before the noise?",
            "c: two layers, each of length C. How long is the whole?"),
+    why="a: how many were drawn depends on who is there, so one client moves the divisor too. b: a constant "
+        "divisor computes on what is private already. c: two layers of length C are together as long as the root "
+        "of two times C. d: the update has no bound when the noise comes, and the clip shortens the noise with "
+        "it.",
     wrong_answers=(
         WrongAnswer("layers", {"a": False, "b": True, "c": True, "d": False}, "c",
                     "Each layer may be C long, so the update of two layers may be sqrt(2) C long."),
@@ -349,6 +356,7 @@ by_hand(
     solution=2.125,
     hints=("The trace is the sum of the two squares, times the square of the head.",
            "The heads are equal, so they cancel in the ratio."),
+    why="(4 + 1/4) / (1 + 1) = 17/8. The head is the same in both.",
     wrong_answers=(
         WrongAnswer("equal", 1, "got 1", "Both lie on the bottom, but the walls differ: compare the traces."),
         WrongAnswer("upside down", 2 / 4.25, "got 0.47", "You divided the flat point by the sharp one."),

@@ -17,6 +17,8 @@ by_hand(
     solution=2 * 0.5 / 20,
     hints=("Write the difference of the two means over a common denominator.",
            "(s + x)/m - s/(m - 1) = (x - s/(m - 1))/m, and both vectors in the bracket have length at most C.",),
+    why="The two means differ by (x - s/(m - 1)) / m. Both vectors in the bracket have length at most C, so this "
+        "is at most 2C/m = 1/20.",
     wrong_answers=(
         WrongAnswer("constant divisor", 0.5 / 20, "got", "That is the move with a constant divisor of 20."),
         WrongAnswer("not divided", 1.0, "got", "That is the longest bracket; it is divided by m."),
@@ -68,6 +70,9 @@ by_hand(
     solution=2 / 3,
     hints=("The updates are minus the gradients: -8, 2 and 2. Clip each one to length 2.",
            "Add the three clipped updates and divide by 3. Mind the sign.",),
+    why="The clipped updates are -2, 2 and 2: their mean is 2/3. The mean gradient is (8 - 2 - 2)/3 = 4/3, so "
+        "downhill is negative. The body moves uphill: the clip has turned a majority of small slopes against one "
+        "large one.",
     wrong_answers=(
         WrongAnswer("not clipped", -4 / 3, "got", "That is the step without clipping."),
         WrongAnswer("gradients", -2 / 3, "got", "That is the mean clipped gradient. An update goes against it."),

@@ -447,6 +447,7 @@ by_hand(
     solution=[-0.5, 0.4],
     hints=("Five equal clients: alpha = p_k is one fifth.", "A round multiplies the error by 1 - kappa / alpha.",
            "The error does not grow while the multiplier lies between -1 and 1.",),
+    why="α is one fifth. The multiplier is 1 - (3/10) / (1/5) = -1/2, and κ may be twice α.",
     wrong_answers=(
         WrongAnswer("alpha times kappa", [0.94, 0.4], "multiplier",
                     "kappa is divided by alpha: the smaller alpha, the stronger the answer to old news."),

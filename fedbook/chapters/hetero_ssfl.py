@@ -206,6 +206,9 @@ by_hand(
     solution=_CHANGES,
     hints=("Which of these change the centred kernel by more than a factor?",
            "Row 1 of both kernels must belong to the same image."),
+    why="Turning keeps all inner products. A common factor cancels in a cosine. What moves all images alike is "
+        "taken out by centring. Stretching one direction changes the products among images. Reordered rows "
+        "compare image 1 of A with another image of B.",
     wrong_answers=(
         WrongAnswer("stretch", _CHANGES | {"stretched": True}, "stretched",
                     "A stretch makes one direction count more. Try the slider."),
@@ -274,6 +277,7 @@ by_hand(
     solution=0.8,
     hints=("A kernel is made of products: representations twice as long make it how many times as large?",
            "Two kernels of equal norm now weigh 4 and 1."),
+    why="Vectors twice as long make a kernel four times as large, so the two weigh 4 and 1: four fifths.",
     wrong_answers=(
         WrongAnswer("two thirds", 2 / 3, "got 0.666667", "Doubling the representations multiplies the kernel by 4."),
         WrongAnswer("equal", 0.5, "got 0.5", "The server takes the plain mean, so a larger kernel counts more."),
@@ -296,6 +300,9 @@ by_hand(
     hints=("a: a gradient step makes the loss smaller. What becomes of the CKA?",
            "b: which public images are the rows of each of the two kernels?",
            "d: a factor of the whole loss. What else can make up for it?"),
+    why="a makes the loss smaller by making the CKA smaller: it learns to differ. b compares kernels of different "
+        "images. c lets the gradient move the goal too. d: half the loss has half the gradient, and twice the "
+        "step size undoes it.",
     wrong_answers=(
         WrongAnswer("literal", _BUGS | {"a": "fine"}, "a", "Descending mu CKA makes the similarity smaller."),
         WrongAnswer("rows missed", _BUGS | {"b": "fine"}, "b",
@@ -316,6 +323,7 @@ by_hand(
     solution=1199,
     hints=("A kernel of L images has L (L + 1) / 2 different numbers, representations have L d.",
            "L (L + 1) / 2 at most 600 L: divide by L."),
+    why="L (L + 1) / 2 is at most 600 L as long as L + 1 is at most 1200.",
     wrong_answers=(
         WrongAnswer("whole kernel", 600, "got 600", "A kernel is symmetric: only its upper triangle is sent."),
         WrongAnswer("no diagonal", 1201, "got 1201", "The diagonal is sent too: L (L + 1) / 2 numbers."),
@@ -337,6 +345,8 @@ by_hand(
     solution=_PEAK,
     hints=("At which end do the clients agree most, and what happens there to BYOL's own loss?",
            "At which end does nothing cross the wire that matters?"),
+    why="At μ = 0 nothing pulls the clients together. At μ = 8 the agreement outweighs all that BYOL's own loss "
+        "asks.",
     wrong_answers=(
         WrongAnswer("swapped", {"mu = 0": "agreement only", "mu = 8": "alone"}, "mu = 0",
                     "With mu 0 the pull has no weight: every client learns by itself."),

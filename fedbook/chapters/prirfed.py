@@ -313,6 +313,9 @@ by_hand(
     solution=NOISES,
     hints=("Take a vector of length 1 at x. What is the variance of the noise along it?",
            "Is it the same for all vectors of length 1?"),
+    why="a: a projection of even noise onto a plane is even noise on that plane. b: this projection lengthens "
+        "some directions, the more the further out x lies. c: S is even for the flat lengths, but at X lengths "
+        "are measured with the inverse of X. d: this map carries even noise at I to X and keeps all lengths.",
     wrong_answers=(
         WrongAnswer("all", dict.fromkeys("abcd", True), "b is not right", WHY_NOISE["b"]),
         WrongAnswer("entries", NOISES | {"c": True}, "c is not right", WHY_NOISE["c"]),
@@ -403,6 +406,8 @@ by_hand(
     "03-6",
     solution=LEDGER,
     hints=("Squares of shifts add, whatever the order.", "What do other agents' calls tell about a record of A?"),
+    why="A: the root of 9 / 100. B: the root of 4 / 100 + 3 · 4 / 100 = 16 / 100. C: nothing that depends on C's "
+    "records was released, and calls of others tell nothing of them.",
     wrong_answers=(
         WrongAnswer("added", {"A": 0.9, "B": 1.0, "C": 0.0}, "A is not right", WHY_LEDGER["A"]),
         WrongAnswer("squares", {"A": 0.09, "B": 0.16, "C": 0.0}, "A is not right", "Take the root at the end."),
@@ -430,6 +435,8 @@ by_hand(
     "03-7",
     solution=FACTORS,
     hints=("Look at the formula: where does each letter stand?", "The noise size is proportional to 1 / n."),
+    why="The noise of a gradient is proportional to 1 / n, and the floor to its square. A mean over twice as many "
+    "agents halves the variance. Each dimension adds as much again. Small steps let the noise average out.",
     wrong_answers=(
         WrongAnswer("n once", FACTORS | {"n twice": 0.5}, "n twice is not right", WHY_FACTOR["n twice"]),
         WrongAnswer("K squared", FACTORS | {"K twice": 0.25}, "K twice is not right", WHY_FACTOR["K twice"]),

@@ -17,6 +17,8 @@ by_hand(
     "00-p1",
     solution={"add_remove": 5, "replace_one": 5},
     hints=("Between which two answers can one client move the sum? The numbers are never negative.",),
+    why="A number lies between 0 and 5. Added or removed it moves the sum by 5 at most. Replaced it goes from 0 "
+        "to 5 at most, 5 again. Between -5 and 5 the two kinds would differ.",
     wrong_answers=(
         WrongAnswer("twice the bound", {"add_remove": 5, "replace_one": 10}, "replace_one",
                     "Twice the bound holds for numbers between -5 and 5. Here the furthest replacement is 0 by 5."),
@@ -51,6 +53,7 @@ by_hand(
     "00-p3",
     solution=3.0,
     hints=("Nine releases are one with the shift sqrt(9) mu.",),
+    why="Nine releases have the shift of one times the root of nine. σ takes the factor of three back.",
     wrong_answers=(
         WrongAnswer("nine", 9, "got 9", "The losses' means add, but so do their variances: the shift grows slower."),
         WrongAnswer("none", 1, "got 1", "Each release tells more: the noise has to grow."),
@@ -90,6 +93,8 @@ by_hand(
     "00-p5",
     solution=1.0,
     hints=("What does the list tell about the rounds in which Dua took part?",),
+    why="Who was drawn is published, so the draw hides nothing. If Dua may be drawn in every round, each of them "
+    "counts in full: q = 1.",
     wrong_answers=(
         WrongAnswer("as if secret", 0.1, "got 0.1", "The list says who was drawn: nothing is secret any more."),
         WrongAnswer("never", 0, "got 0", "Then nobody would ever take part."),

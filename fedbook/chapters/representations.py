@@ -69,6 +69,8 @@ by_hand(
         "The attraction is the mean of two inner products, each of a unit vector with itself.",
         "Of the 4 x 4 pairs of views, how many lie on the same axis?",
     ),
+    why="Both views of an image agree, so the first term is -1. Of the 16 pairs of views 8 lie on one axis and "
+    "have product 1, the others 0: the mean square is a half, and half of that counts.",
     wrong_answers=(
         WrongAnswer("no repulsion", -1.0, "got -1", "Half of all pairs are two views on the same axis: they repel."),
         WrongAnswer("no half", -0.5, "got -0.5", "The repulsion counts with the factor one half."),
@@ -311,6 +313,7 @@ by_hand(
     "00-r7",
     solution=1,
     hints=("Which of the controls is the most serious one?",),
+    why="Raw pixels need no learning and have 96 %. The other controls are easier to beat.",
     wrong_answers=(
         WrongAnswer("against chance", 87, "87", "Guessing is no serious rival: pixels and untrained networks are."),
         WrongAnswer("against untrained", 6, "6", "The raw pixels stand higher than the untrained network."),

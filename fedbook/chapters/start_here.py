@@ -83,6 +83,7 @@ by_hand(
     "00-1",
     solution=3.0,
     hints=("How many samples stand behind each of the two numbers?",),
+    why="The mean by samples: (30 · 2 + 10 · 6) / 40 = 120 / 40.",
     wrong_answers=(
         WrongAnswer("plain mean", 4.0, "got 4", "That is the plain mean. A speaks for 30 samples, B for 10."),
         WrongAnswer("weights swapped", 5.0, "got 5", "The weights are the wrong way round: A has more samples."),
@@ -320,6 +321,7 @@ by_hand(
     solution=520,
     hints=("A client receives P numbers of four bytes in a round and sends as many back.",
            "An image takes 784 bytes; round up."),
+    why="50,890 numbers of four bytes, down and up, are 407,120 bytes. Over 784 that is a little more than 519.",
     wrong_answers=(
         WrongAnswer("one direction", 260, "260", "That counts one direction. The model travels down and up."),
         WrongAnswer("rounded down", 519, "519", "Just below: 519 images are still cheaper than the round."),

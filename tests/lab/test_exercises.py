@@ -262,6 +262,9 @@ def test_texts_for_the_notebook():
     assert text.count("<details>") == text.count("</details>") == 3 and source in text
     assert "<summary>Hint 2</summary>" in text and "<summary>Hint</summary>" not in text
     assert "a &lt; b" in details("a < b", "x")
+    exercise("test-3", solution=0.5, why="Half of them.")(lambda answer: None)
+    assert folded("test-3").endswith("0.5\n```\n\nHalf of them.\n\n</details>")
+    del exercises.EXERCISES["test-3"]
 
 
 def test_folded_text_survives_the_renderer():
