@@ -136,9 +136,9 @@ def local_steps(
         return tree_map(lambda x: x.clone(), carry), _zeros(carry, 0)
     steps = batches.steps
     still = {name: carry[name] for name in step.still if name in carry}
-    moving = {name: x for name, x in carry.items() if name not in still}
+    moving = {name: x for name, x in carry.items() if name not in still} if still else carry
     if how == "loop":
-        carry, placed = tree_map(lambda x: x.clone(), moving) | still, _placed(batches, data, slice(None))
+        carry, placed = _joined(tree_map(lambda x: x.clone(), moving), still), _placed(batches, data, slice(None))
         return carry, torch.stack([_alone(step, carry, data, placed, r, n) for r, n in enumerate(steps.tolist())])
     if step.together is not None:
         chunk = min(chunk, _fitting(moving))
@@ -152,13 +152,17 @@ def local_steps(
             here = slice(i, i + chunk)
             own = tree_map(lambda new, x, here=here: new[here].copy_(x[here]), trained, moving)
             beside = tree_map(lambda x, here=here: x[here], still)
-            losses.append(_together(step, own | beside, data, placed, i, steps[here]))
+            losses.append(_together(step, _joined(own, beside), data, placed, i, steps[here]))
         else:
             here = order[i : i + chunk]
             own, beside = (tree_map(lambda x, h=here: x.index_select(0, h.to(x.device)), t) for t in (moving, still))
-            losses.append(_together(step, own | beside, data, placed, i, steps[i : i + chunk]))
+            losses.append(_together(step, _joined(own, beside), data, placed, i, steps[i : i + chunk]))
             tree_map(lambda new, x, here=here: new.index_copy_(0, here.to(x.device), x), trained, own)
-    return trained | still, torch.cat(losses)[torch.argsort(order).to(losses[0].device)]
+    return _joined(trained, still), torch.cat(losses)[torch.argsort(order).to(losses[0].device)]
+
+
+def _joined(moving: Tree, still: dict[str, Tree]) -> Tree:
+    return {**moving, **still} if still else moving
 
 
 def _tensors(tree: Tree) -> list[Tensor]:
