@@ -98,6 +98,6 @@ def page(browser):
 
     with urllib.request.urlopen(f"{browser}/json") as answer:
         tab = next(one for one in json.load(answer) if one["type"] == "page")
-    socket = websocket.create_connection(tab["webSocketDebuggerUrl"], timeout=60)
+    socket = websocket.create_connection(tab["webSocketDebuggerUrl"], timeout=240)
     yield Page(socket)
     socket.close()
