@@ -29,7 +29,7 @@ diverged, stopped early (its privacy budget was spent) or ran no round, with its
 (Ctrl-C) and 143 terminated (SIGTERM), with what was finished saved in --out, where --resume goes on."""
 FILES = {  # what a command leaves in --out; the first ones are what --resume goes on from
     "run": ("checkpoint.pt", "checkpoint.pt.releases", "result.json", "history.json", "rounds.csv"),
-    "compare": ("compare.json", "cells.json", "compare.csv", "compare.tex", "compare.png"),
+    "compare": ("compare.json", "cells.json", "unfinished", "compare.csv", "compare.tex", "compare.png"),
 }
 LEFT = (*FILES["run"], *FILES["compare"])  # a folder that holds one of them is another command's, too
 _own_stderr: int | None = None  # of a process that shares another one's run and is silent but for what only it knows
@@ -159,7 +159,7 @@ def _saved() -> list[str]:
     line, options = _called_as
     if options.out is None:
         return ["fedbook: nothing was saved (there was no --out)"]
-    for path in (options.out / name for name in FILES[options.command][:2]):
+    for path in (options.out / name for name in FILES[options.command][:3]):
         if path.exists():
             return [f"fedbook: {path} has what was finished; to go on: {line}{'' if options.resume else ' --resume'}"]
     return [f"fedbook: nothing was finished yet in {options.out}"]
@@ -219,7 +219,7 @@ def _parser() -> Parser:
     lists["metavar"] = "KEY=VALUE"
     comparing.add_argument("--tune-set", **lists, help="changes while tuning").completer = completion.settings
     comparing.add_argument("--out", type=_folder, help="folder for compare.json, .csv, .tex and .png")
-    comparing.add_argument("--resume", action="store_true", help="go on from the cells saved in --out, same settings")
+    comparing.add_argument("--resume", action="store_true", help="go on from what was saved in --out, same settings")
     comparing.set_defaults(call=_compare)
 
     booking = commands.add_parser("book", help="run notebooks, write the pages of all: build/book/index.html")

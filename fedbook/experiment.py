@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ from fedbook.progress import phase
 
 PROFILES = ("quick", "standard", "paper")
 TABLE, CELLS = "compare.json", "cells.json"  # a comparison, and as far as it came
+UNFINISHED = "unfinished"  # a folder beside them: the checkpoint of the run that was cut off
 RUNAWAY = 1e6  # a mean loss beyond this, of either sign, says nothing about the data any more
 
 
@@ -230,9 +232,10 @@ def execute(
 ) -> tuple[Rounds, float]:
     """Run to the end and write the history under ``out`` if given; the rounds and the seconds it took.
 
-    Interrupted (Ctrl-C) or failed, a run with a path leaves a checkpoint of the last finished round.
+    Interrupted (Ctrl-C) or failed, a run with a path leaves a checkpoint of the last finished round. The seconds of
+    rounds that a checkpoint brought along count.
     """
-    begun = time.perf_counter()
+    begun = time.perf_counter() - sum(record.seconds for record in rounds.history)
     if out is not None:
         Path(out).mkdir(parents=True, exist_ok=True)  # fails now rather than after the work
     with interrupts.held():
@@ -268,19 +271,21 @@ def compare(
     held-out training images (settings with ``judge="validation"``, where a paper has held-out data), with seeds that
     are not reported, is the one reported; ``tune_changes`` shortens those trials. The result holds all that is
     needed to repeat a cell. ``out``, a folder of this comparison alone (see :func:`fedbook.outputs.claimed`): each cell
-    is saved there as it ends, and what an earlier call saved is not run again.
+    and each trial is saved there as it ends, checkpoints of the one that runs meanwhile, and what an earlier call saved
+    is not run again.
     """
     count = arguments.integer("seeds", seeds, 1, 1000)
     if isinstance(methods, str) or not isinstance(methods, Sequence) or not methods:
         raise arguments.wrong(TypeError, "methods", methods, "a non-empty list of words")
     methods = list(dict.fromkeys(methods))
     vary, tune = axes(paper, changes or {}, vary or {}, tune or {}, tune_changes or {})
+    out = None if out is None else Path(out)
     saved = None if out is None else saved_in(out)
     if saved is not None and "paper" in saved:  # it came to its end
         return saved
     saved = saved or {"commits": [], "cells": []}
     commits = list(dict.fromkeys([*saved["commits"], commit()]))
-    cells, before = [], iter(saved["cells"])
+    cells, before, done = [], iter(saved["cells"]), saved.get("tried", [])
     for varied in grid(vary):
         for method in methods:
             if (cell := next(before, None)) is not None:
@@ -288,13 +293,14 @@ def compare(
                 continue
             base = dict(changes or {}) | varied
             shorter = base | dict(tune_changes or {})
-            tried = _tune(paper, method, problem, profile, shorter, tune, device) if tune else []
+            tried, done = done, []
+            for trial in _trials(paper, method, problem, profile, shorter, tune, device, out, len(cells), len(tried)):
+                tried.append(trial)
+                _keep(out, commits=commits, cells=cells, tried=tried)
             best = max(tried, key=lambda entry: _goodness(entry["mean"], paper))["settings"] if tried else {}
             chosen = plan(paper, method, problem, profile, base | best, range(count), device)
             label = " ".join([method, *(f"{k}={v}" for k, v in varied.items())])
-            with phase(f"{label}: loading data"):
-                rounds = chosen.rounds()
-            rounds, seconds = execute(rounds, label=label, metric=paper.metric)
+            rounds, seconds = _executed(chosen, label, out, f"{len(cells)}.pt")
             results = [result(rounds, chosen, seconds / count, slot) for slot in range(count)]
             if tried:
                 for entry in results:
@@ -307,8 +313,7 @@ def compare(
                 "tried": tried, "curve": curve, "runs": results,
             }  # fmt: skip
             cells.append(finite(cell))
-            if out is not None:
-                outputs.write(Path(out) / CELLS, json.dumps({"commits": commits, "cells": cells}) + "\n")
+            _keep(out, commits=commits, cells=cells)
     used = plan(paper, methods[0], problem, profile, changes, range(count), device)
     return finite(
         {
@@ -326,20 +331,41 @@ def _joined(commits: Sequence[str | None]) -> str | None:
     return commits[0] if len(commits) == 1 else ", ".join(map(str, commits))
 
 
-def _tune(paper, method, problem, profile, base, tune, device) -> list[dict[str, Any]]:
-    tried = []
-    for number, setting in enumerate(grid(tune), start=1):
-        held_out = {"judge": "validation"} if "judge" in paper.defaults() else {}  # else by other seeds alone
+def _trials(paper, method, problem, profile, base, tune, device, out, cell, done) -> Iterator[dict[str, Any]]:
+    """The trials of a cell from number ``done`` on: setting and mean metric on held-out images."""
+    settings = grid(tune) if tune else []
+    held_out = {"judge": "validation"} if "judge" in paper.defaults() else {}  # else by other seeds alone
+    for number, setting in list(enumerate(settings, start=1))[done:]:
         trial = plan(paper, method, problem, profile, base | setting | held_out, (1000, 1001), device)
         values = " ".join(f"{name}={value}" for name, value in setting.items())
-        label = f"tuning {method}, trial {number} of {len(grid(tune))}, {values}"
-        with phase(f"{label}: loading data"):
-            rounds = trial.rounds()
-        rounds, _ = execute(rounds, label=label, metric=paper.metric)
+        label = f"tuning {method}, trial {number} of {len(settings)}, {values}"
+        rounds, _ = _executed(trial, label, out, f"{cell}-{number}.pt")
         last = [row[-1] for row in _curve(rounds, paper.metric)[paper.metric] if row and not rounds.diverged]
         score = sum(last) / len(last) if last and all(math.isfinite(v) for v in last) else None
-        tried.append({"settings": setting, "mean": score})
-    return tried
+        yield {"settings": setting, "mean": score}
+
+
+def _executed(planned: Plan, label: str, out: Path | None, name: str) -> tuple[Rounds, float]:
+    """What ``planned`` gives, from its checkpoint ``name`` on if an earlier call left one in ``out``."""
+    path = None if out is None else out / UNFINISHED / name
+    with phase(f"{label}: loading data"):
+        rounds = planned.rounds(path=path, resume=path is not None)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return execute(rounds, label=label, metric=planned.paper.metric)
+    finally:
+        if path is not None:
+            with suppress(OSError):  # not empty: a checkpoint is there
+                path.parent.rmdir()
+
+
+@interrupts.held()
+def _keep(out: Path | None, **so_far: Any) -> None:
+    """Save a comparison as far as it came; the checkpoints on the way are in it."""
+    if out is not None:
+        outputs.write(out / CELLS, json.dumps(so_far) + "\n")
+        shutil.rmtree(out / UNFINISHED, ignore_errors=True)
 
 
 def _curve(rounds: Rounds, *metrics: str) -> dict[str, list]:

@@ -21,10 +21,10 @@ def call(capsys, *words):
 
 
 def test_what_was_tuned_is_said_and_whether_more_lies_beyond_the_grid(capsys, monkeypatch):
-    def trials(paper, method, problem, profile, base, tune, device):
+    def trials(paper, method, problem, profile, base, tune, *_):
         return [{"settings": setting, "mean": -abs(setting["lr"] - 0.1)} for setting in experiment.grid(tune)]
 
-    monkeypatch.setattr(experiment, "_tune", trials)
+    monkeypatch.setattr(experiment, "_trials", trials)
     words = ["compare", "fedavg", *TINY, "--methods", "fedavg, local ,fedavg", "--seeds", 1, "--vary",
              "partition=iid, iid", "--tune", "lr=0.0001, 0.1,0.10, 1e30"]  # fmt: skip
     status, out, _ = call(capsys, *words)

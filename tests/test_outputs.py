@@ -148,9 +148,10 @@ def test_a_comparison_cut_off_goes_on_and_gives_the_same_table(capsys, tmp_path,
         write(path, text)
 
     if end == "interrupt":
-        interrupt_at(monkeypatch, 5)  # fedavg trains three times a cell, trials included: in the third cell
+        interrupt_at(monkeypatch, 5)  # fedavg trains three times a cell, trials included: in the third's second trial
     else:
         monkeypatch.setattr(outputs, "write", full)
+    left = {"interrupt": 2 + 3, "full disk": 1 + 3}[end]  # of the third cell what was not done, and the fourth
     status, printed, err = call(capsys, *COMPARE, "--out", tmp_path)
     assert status == (130 if end == "interrupt" else 1) and printed == [] and str(tmp_path / "cells.json") in err
     monkeypatch.undo()
@@ -158,11 +159,29 @@ def test_a_comparison_cut_off_goes_on_and_gives_the_same_table(capsys, tmp_path,
     monkeypatch.setattr(experiment, "execute", lambda *a, **b: executed.append(1) or execute(*a, **b))
     again = shlex.split(err.splitlines()[-1].partition("to go on: fedbook ")[2])  # what it says to type
     status, _, err = call(capsys, *again)
-    assert status == 0 and "2 cells" in err and len(executed) == 2 * 3
+    assert status == 0 and "2 cells" in err and len(executed) == left
     table, names = whole_table
     assert stored(tmp_path / "compare.json") == table and sorted(files(tmp_path)) == names
-    assert call(capsys, *again)[0] == 0 and len(executed) == 2 * 3  # nothing left to do: the table once more
+    assert call(capsys, *again)[0] == 0 and len(executed) == left  # nothing left to do: the table once more
     assert stored(tmp_path / "compare.json") == table
+
+
+@pytest.mark.parametrize("where", ["trial", "cell"])
+def test_a_comparison_goes_on_in_the_middle_of_a_run(capsys, tmp_path, monkeypatch, where):
+    words = ["compare", *TINY, "--set", "rounds=8", "--methods", "fedavg", "--seeds", "2", "--tune", "lr=0.01,0.1"]
+    assert call(capsys, *words, "--out", tmp_path / "whole")[0] == 0
+    interrupt_at(monkeypatch, {"trial": 8 + 6, "cell": 8 + 8 + 6}[where])
+    out = tmp_path / "cut"
+    status, _, err = call(capsys, *words, "--out", out)
+    assert status == 130 and "to go on" in err
+    assert [path.name for path in (out / "unfinished").iterdir()] == [{"trial": "0-2.pt", "cell": "0.pt"}[where]]
+    monkeypatch.undo()
+    calls, train = [], FedAvg.train
+    monkeypatch.setattr(FedAvg, "train", lambda self, local: calls.append(1) or train(self, local))
+    assert call(capsys, *words, "--out", out, "--resume")[0] == 0
+    assert len(calls) == {"trial": 3 + 8, "cell": 3}[where]  # five rounds were done
+    assert stored(out / "compare.json") == stored(tmp_path / "whole" / "compare.json")
+    assert sorted(files(out)) == sorted(files(tmp_path / "whole"))
 
 
 @pytest.mark.parametrize(("first", "then"), [("run", "compare"), ("compare", "run")])
