@@ -4,7 +4,7 @@ import pytest
 
 from fedbook.data import DataNotFound
 from fedbook.experiment import execute, plan
-from fedbook.lab.results import stored
+from fedbook.lab.results import cells, curve, stored
 from fedbook.papers import paper
 
 
@@ -35,3 +35,30 @@ def test_a_stored_cell_run_again(name, method, varied, apart):
     except DataNotFound as missing:
         pytest.skip(str(missing))
     assert float(rounds.history.values(metric)[1][0, -1]) == pytest.approx(run["metrics"][metric], abs=apart)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "method", "varied", "first"),
+    [
+        ("01_cifar10", "fedca", {}, 2),
+        ("02_cifar10", "fedsimsiam", {}, 5),
+        ("05_cifar10", "c-vfl", {"compressor": "hex", "bits": 2}, 10),
+    ],
+)
+def test_photographs_again_to_the_first_judged_round(name, method, varied, first):
+    """All seeds side by side as they were stored, as far as ``first`` of many rounds; where the data is at hand."""
+    table = stored(name)
+    [(_, cell)] = cells(table, method=method, **varied)
+    judged, values = curve(cell, table["metric"])
+    assert judged[0] == first
+    changes = table["settings"] | cell.get("settings", {}) | cell["tuned"] | cell["varied"]
+    seeds = tuple(run["seed"] for run in cell["runs"])
+    try:
+        rounds = plan(paper(table["paper"]), method, table["problem"], table["profile"], changes, seeds, "cpu").rounds()
+    except DataNotFound as missing:
+        pytest.skip(str(missing))
+    for _ in range(first):
+        rounds.step()
+    now = rounds.history.values(table["metric"])[1][:, -1]
+    assert now.tolist() == pytest.approx(values[:, 0].tolist(), abs=0.01)
