@@ -6,8 +6,9 @@ parties times seeds): 2 steps on one batch of 100 through a linear fusion of fou
 three stand still. Encoders of self-supervised learning (kinds "encoder NAME"): 2 steps of the spectral loss, 64
 samples in two views. The ResNets of both see tiny images, only to tell the loop from vmap. "modules" is the plain loop
 that everybody writes first (one nn.Module and torch.optim.SGD a client; no encoders), "loop" is ours over clients,
-"vmap" the vectorised step. Steps that have a form of their own for clients together ("together", dense models) take it
-instead; the choice is for those that have none, such as SAM.
+"channels_last" the same with the weights of convolutions channels last, "vmap" the vectorised step. Steps that have a
+form of their own for clients together ("together", dense models) take it instead; the choice is for those that have
+none, such as SAM.
 
 ``--by-hand FILE`` measures beside each other what the package does and what one can write for this very network:
 "round" is a whole round of FedAvg as the package runs it (draws, checks, record and mean included; models only),
@@ -56,7 +57,8 @@ LR, FIXED = 0.1, ("modules", "together")  # FIXED: ways that are measured and no
 OURS, BY_HAND = ("round", "local"), ("mlp", "mlp16", "cnn", "cnn_small", "tower mlp", "tower cnn")
 CHOICES = Path(local.__file__).with_name("choices.json")
 
-MODELS = ("linear", "mlp", "cnn", "mlp16", "cnn_small")
+MODELS = ("linear", "mlp", "cnn", "mlp16", "cnn_small", "cnn_fedavg", "cnn_dp2fedsam")
+WIDE = ("cnn_fedavg", "cnn_dp2fedsam")  # seconds a round: few clients, few repeats
 CLIENTS, CHUNKS, SAMPLES, BATCH = (10, 50, 100, 1000), (20, 50, 200, 1000), 50, 10
 TOWERS = {  # the shape of a party's sample
     "tower linear": (1, 14, 14), "tower mlp": (1, 14, 14), "tower mlp64": (1, 14, 14), "tower cnn": (3, 16, 16),
@@ -89,7 +91,7 @@ class Setting(NamedTuple):
 def sizes(kind: str) -> tuple[int, ...]:
     """The numbers of clients to measure."""
     rows = TOWER_ROWS if kind in TOWERS else ENCODER_ROWS if kind in ENCODERS else CLIENTS
-    return rows[:1] if "resnet" in kind else rows
+    return rows[:1] if "resnet" in kind else rows[:2] if kind in WIDE else rows
 
 
 def setting(kind: str, clients: int, device: str) -> Setting:
@@ -302,7 +304,16 @@ def ways(kind: str, clients: int, device: str) -> dict[str, Callable[[], object]
     chunks = TOWER_CHUNKS if kind in TOWERS else ENCODER_CHUNKS if kind in ENCODERS else CHUNKS
     if kind in ENCODERS and "resnet" in kind:
         chunks = chunks[:1]  # larger ones would do the same with so few clients
-    return fixed | {"loop": ours(given.step, "loop")} | {f"vmap {c}": ours(vectorised, "vmap", c) for c in chunks}
+    if kind in WIDE:
+        chunks = chunks[:2]
+    loops = ["loop"]
+    if any(isinstance(layer, nn.Conv2d) for layer in given.net.module.modules()):
+        loops.append("channels_last")
+    return (
+        fixed
+        | {how: ours(given.step, how) for how in loops}
+        | {f"vmap {c}": ours(vectorised, "vmap", c) for c in chunks}
+    )
 
 
 def measure(functions: dict[str, Callable[[], object]], repeats: int, device: str) -> dict[str, float]:
@@ -325,8 +336,8 @@ def table(device: str = "cpu", kinds: Sequence[str] = ALL) -> list[dict]:
     rows = []
     for kind in kinds:
         for clients in sizes(kind):
-            slow = clients == 1000 or "resnet" in kind
-            medians = measure(ways(kind, clients, device), 2 if slow else 15, device)
+            repeats = 2 if clients == 1000 or "resnet" in kind else 5 if kind in WIDE else 15
+            medians = measure(ways(kind, clients, device), repeats, device)
             rows.append({"kind": kind, "clients": clients, "ms": {name: round(ms, 2) for name, ms in medians.items()}})
             times = "   ".join(f"{name} {ms:.1f}" for name, ms in medians.items())
             print(f"{kind:23} {clients:>7}   {times}", flush=True)
@@ -341,7 +352,8 @@ def choices(rows: list[dict]) -> dict[str, list]:
         candidates = [way for way in own[0] if way not in FIXED]
         worst = {way: max(ms[way] / min(ms[c] for c in candidates) for ms in own) for way in candidates}
         way = min(worst, key=worst.__getitem__)
-        chosen[kind] = ["loop", None] if way == "loop" else ["vmap", int(way.split()[1])]
+        how, *chunk = way.split()
+        chosen[kind] = [how, int(chunk[0]) if chunk else None]
     return chosen
 
 
@@ -350,7 +362,7 @@ def summary(rows: list[dict], chosen: dict[str, list]) -> str:
     lines = [f"{'kind':23} {'clients':>7} {'choice':>10} {'modules/choice':>15} {'best/choice':>12} {'/together':>10}"]
     for row in rows:
         how, chunk = chosen[row["kind"]]
-        way = how if how == "loop" else f"{how} {chunk}"
+        way = how if chunk is None else f"{how} {chunk}"
         best = min(ms for name, ms in row["ms"].items() if name not in FIXED) / row["ms"][way]
         plain = f"{row['ms']['modules'] / row['ms'][way]:.2f}" if "modules" in row["ms"] else "-"
         both = f"{row['ms']['modules'] / row['ms']['together']:.2f}" if "together" in row["ms"] else "-"

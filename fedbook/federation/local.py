@@ -23,6 +23,7 @@ from fedbook import arguments, interrupts
 from fedbook.federation.population import Rows
 from fedbook.federation.tree import Tree, leaves, tree_map
 
+WAYS = ("vmap", "loop", "channels_last")  # see local_steps
 CACHE = 2**23  # bytes of parameters that one chunk of a step "together" may have: what a core keeps near it
 
 
@@ -119,14 +120,15 @@ def local_steps(
     """Run ``step`` for each client until its batches end; finished clients stay frozen.
 
     A batch holds a client's B samples by name, "weight" [B] (1 real, 0 padding) and the extra draws. ``how``:
-    "vmap" (all clients of a chunk in one vectorised step) or "loop" (client after client). ``chunk`` bounds
-    how many clients are vectorised together; a client's result does not depend on its chunk.
+    "vmap" (all clients of a chunk in one vectorised step), "loop" (client after client) or "channels_last" (the loop,
+    with the weights of 2-D convolutions channels last in memory, which makes wide 3x3 ones faster on a CPU). ``chunk``
+    bounds how many clients are vectorised together; a client's result does not depend on its chunk.
     Shapes: leaves of ``carry`` [R, ...] to [R, ...] (the input is not changed), mean loss over a client's
     steps [R].
     Memory: "vmap" holds chunk * B samples, their activations and two copies of what moves of the chunk's ``carry``.
     Raises: TypeError, ValueError.
     """
-    arguments.one_of("how", how, ("vmap", "loop"))
+    arguments.one_of("how", how, WAYS)
     rows = batches.index.shape[1]
     for name, leaf in leaves(carry):
         if not isinstance(leaf, Tensor) or leaf.ndim < 1 or len(leaf) != rows:
@@ -137,9 +139,11 @@ def local_steps(
     steps = batches.steps
     still = {name: carry[name] for name in step.still if name in carry}
     moving = {name: x for name, x in carry.items() if name not in still} if still else carry
-    if how == "loop":
-        carry, placed = _joined(tree_map(lambda x: x.clone(), moving), still), _placed(batches, data, slice(None))
-        return carry, torch.stack([_alone(step, carry, data, placed, r, n) for r, n in enumerate(steps.tolist())])
+    if how != "vmap":
+        copy, placed = (_channels_last if how == "channels_last" else torch.clone), _placed(batches, data, slice(None))
+        carry = _joined(tree_map(copy, moving), still)
+        losses = torch.stack([_alone(step, carry, data, placed, r, n) for r, n in enumerate(steps.tolist())])
+        return _joined(tree_map(Tensor.contiguous, {name: carry[name] for name in moving}), still), losses
     if step.together is not None:
         chunk = min(chunk, _fitting(moving))
     # longest first: those still active are then always the first rows, and nobody's step is computed in vain
@@ -163,6 +167,19 @@ def local_steps(
 
 def _joined(moving: Tree, still: dict[str, Tree]) -> Tree:
     return {**moving, **still} if still else moving
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    """A copy of stacked parameters, each row's weights of a 2-D convolution [R, O, I, h, w] channels last."""
+    return x.movedim(2, -1).clone(memory_format=torch.contiguous_format).movedim(-1, 2) if x.ndim == 5 else x.clone()
+
+
+def one_client(tree: Tree, r: int, how: str) -> Tree:
+    """Row ``r`` of stacked parameters, laid out in memory as ``how`` says (see :func:`local_steps`)."""
+    if how != "channels_last":
+        return tree_map(lambda x: x[r], tree)
+    last = torch.channels_last
+    return tree_map(lambda x: x[r].contiguous(memory_format=last) if x.ndim == 5 else x[r], tree)
 
 
 def _tensors(tree: Tree) -> list[Tensor]:

@@ -20,6 +20,7 @@ from fedbook.federation import checkpoint, sharding
 from fedbook.federation.cohort import Cohort, Sampler
 from fedbook.federation.exchange import ClientsLost, Exchange, Round, drive
 from fedbook.federation.history import History, Log, Record, finite
+from fedbook.federation.local import WAYS, choose
 from fedbook.federation.population import Federation
 from fedbook.federation.simulator import Simulator
 from fedbook.federation.tree import Tree, tree_map
@@ -218,7 +219,7 @@ class Rounds:
             if function is not None and not callable(function):
                 raise arguments.wrong(TypeError, word, function, "a function or None")
         if how is not None:
-            arguments.one_of("how", how, ("vmap", "loop"))
+            arguments.one_of("how", how, WAYS)
         chunk = None if chunk is None else arguments.integer("chunk", chunk, 1)
         resume = arguments.flag("resume", resume)
         self.delta = None if delta is None else arguments.real("delta", delta, above=0.0, below=1.0)
@@ -567,6 +568,4 @@ def _six_digits(value: Any) -> str:
 
 
 def _committed_choice(algorithm: Algorithm, federation: Federation) -> tuple[str, int | None]:
-    from fedbook.federation.local import choose
-
     return choose(federation.device.type, getattr(algorithm, "kind", "other"))

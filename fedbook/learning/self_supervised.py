@@ -19,7 +19,7 @@ from fedbook import arguments
 from fedbook.federation.checkpoint import identity
 from fedbook.federation.cohort import Cohort, Everyone, FixedSize, Sampler
 from fedbook.federation.exchange import Exchange, Local, Reply, Round, weighted_mean
-from fedbook.federation.local import Batches, Step, epochs, local_steps, sgd
+from fedbook.federation.local import Batches, Step, epochs, local_steps, one_client, sgd
 from fedbook.federation.loop import Algorithm, Diverged, Turn
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, for_each, leaves, tree_map
@@ -195,9 +195,9 @@ class SelfSupervised(Algorithm):
         return local_steps(step, carry, data, batches, how=local.how, chunk=local.chunk)
 
     def represent(self, theta: Parameters, x: Tensor, how: str) -> Tensor:
-        """z [R, n, H] of x [R, n, C, H, W], every client by its own parameters [R, ...]; "vmap" or "loop"."""
-        if how == "loop":
-            return torch.stack([self.encode(tree_map(lambda p, r=r: p[r], theta), x[r]) for r in range(len(x))])
+        """z [R, n, H] of x [R, n, C, H, W], every client by its own parameters [R, ...]; ``how`` as in local_steps."""
+        if how != "vmap":
+            return torch.stack([self.encode(one_client(theta, r, how), x[r]) for r in range(len(x))])
         return vmap(self.encode)(theta, x)
 
     def plan_batches(self, local: Local) -> Batches:

@@ -1,11 +1,13 @@
 """Models: sizes, body and head, stacks of clients, rows that do not see each other."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 from fedbook.federation import Rows
-from fedbook.federation.local import epochs, local_steps, sgd
+from fedbook.federation.local import epochs, local_steps, one_client, sgd
 from fedbook.learning.models import MODELS, cross_entropy, model, stack
 from fedbook.learning.resnets import GroupBlock
 from fedbook.partition import Partition
@@ -101,6 +103,34 @@ def test_a_stack_of_clients_is_the_loop_in_any_chunks(name):
         together = trained(net, data, "vmap", chunk)
         worst = max(float((alone[key] - together[key]).abs().max()) for key in alone)
         assert worst < 1e-11, worst
+    last = trained(net, data, "channels_last", None)
+    assert all(torch.allclose(alone[key], last[key], rtol=0, atol=1e-11) for key in alone)
+
+
+def laid(theta):
+    last = torch.channels_last
+    return {key: p.is_contiguous(memory_format=last) for key, p in theta.items() if p.ndim == 4}
+
+
+def test_channels_last_is_how_the_weights_lie_while_they_are_trained():
+    """And only then: what comes back is contiguous, what went in stays."""
+    net, data = model("cnn", (3, 8, 8), 3), toy((3, 8, 8))
+    theta = stack([net.init(stream(0, "init", client=k), DOUBLE) for k in range(3)])
+    before, seen, step = {key: p.clone() for key, p in theta.items()}, [], sgd(cross_entropy(net.apply), 0.1)
+
+    def watched(carry, batch):
+        seen.append(laid(carry["theta"]))
+        return step.direction(carry, batch)
+
+    batches = epochs(data, [stream(0, "batches", 0, k) for k in range(3)], 1, 5)
+    carry, _ = local_steps(replace(step, direction=watched), {"theta": theta}, data, batches, how="channels_last")
+    assert seen == [{"0.weight": True, "3.weight": True}] * 3
+    assert all(p.is_contiguous() for p in carry["theta"].values())
+    assert all(torch.equal(theta[key], before[key]) for key in theta)
+    for how, last in (("loop", False), ("channels_last", True)):
+        one = one_client(theta, 1, how)
+        assert laid(one) == {"0.weight": last, "3.weight": last}
+        assert all(torch.equal(one[key], theta[key][1]) for key in theta)
 
 
 def test_a_residual_block_by_hand():

@@ -28,7 +28,7 @@ from fedbook.compression.secure_sum import SecureSum
 from fedbook.federation.checkpoint import identity
 from fedbook.federation.cohort import Cohort, Everyone
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
-from fedbook.federation.local import Batches, Step, local_steps, sgd
+from fedbook.federation.local import Batches, Step, local_steps, one_client, sgd
 from fedbook.federation.loop import Algorithm, Diverged, Turn
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, leaves, tree_map
@@ -400,7 +400,7 @@ class CVFL(Algorithm):
             apply = self.towers[local.group].apply
             if local.how == "vmap":
                 return vmap(apply, chunk_size=local.chunk)(local.state["theta"], x[rows.to(x.device)])
-            each = [tree_map(lambda p, r=r: p[r], local.state["theta"]) for r in range(len(rows))]
+            each = [one_client(local.state["theta"], r, local.how) for r in range(len(rows))]
             return torch.stack([apply(own, x[rows[r].to(x.device)]) for r, own in enumerate(each)])
 
     def _own_view(self, local: Local) -> Tensor:

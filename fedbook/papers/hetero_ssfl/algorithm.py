@@ -26,7 +26,7 @@ from fedbook import arguments
 from fedbook.compression import UpperTriangle, triangle_wire
 from fedbook.federation.cohort import Everyone
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round, Uploads
-from fedbook.federation.local import Batches
+from fedbook.federation.local import Batches, one_client
 from fedbook.federation.loop import Diverged, Turn
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, leaves, tree_map
@@ -411,9 +411,8 @@ class HeteroSSFL(SelfSupervised):
             h = torch.cat([net.features(theta, x) for x in self.alignment.split(IMAGES)])
             return self._ready(net.represent_features(theta, h, c.layer, weight)[0])
 
-        if local.how == "loop":
-            rows = len(local.clients)
-            return torch.stack([one(tree_map(lambda p, r=r: p[r], theta)) for r in range(rows)])
+        if local.how != "vmap":
+            return torch.stack([one(one_client(theta, r, local.how)) for r in range(len(local.clients))])
         return vmap(one, chunk_size=local.chunk)(theta)
 
     def _sent(self, a: Tensor) -> Tensor:
