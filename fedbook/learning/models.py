@@ -134,17 +134,18 @@ def _dense(*widths: int) -> Builder:
 
 
 def _cnn(c: int, h: int, w: int, classes: int) -> nn.Sequential:
+    # pooling first: numbers and gradients are those of ReLU first, bit for bit, for a quarter of the ReLU's work
     return nn.Sequential(
-        nn.Conv2d(c, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(c, 16, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(),
+        nn.Conv2d(16, 32, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(),
         nn.Flatten(), nn.Linear(32 * (h // 4) * (w // 4), classes),
     )  # fmt: skip
 
 
 def _cnn_fedavg(c: int, h: int, w: int, classes: int) -> nn.Sequential:
     return nn.Sequential(
-        nn.Conv2d(c, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(c, 32, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(),
+        nn.Conv2d(32, 64, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(),
         nn.Flatten(), nn.Linear(64 * (h // 4) * (w // 4), 512), nn.ReLU(), nn.Linear(512, classes),
     )  # fmt: skip
 
@@ -152,7 +153,7 @@ def _cnn_fedavg(c: int, h: int, w: int, classes: int) -> nn.Sequential:
 def _cnn_dp2fedsam(c: int, h: int, w: int, classes: int) -> nn.Sequential:
     layers, inward = [], c
     for outward in (64, 128, 256):
-        layers += [nn.Conv2d(inward, outward, 3), nn.ReLU(), nn.MaxPool2d(2)]
+        layers += [nn.Conv2d(inward, outward, 3), nn.MaxPool2d(2), nn.ReLU()]
         inward, h, w = outward, (h - 2) // 2, (w - 2) // 2
     return nn.Sequential(*layers, *_dense(256, 128)(inward, h, w, classes))
 
@@ -160,8 +161,8 @@ def _cnn_dp2fedsam(c: int, h: int, w: int, classes: int) -> nn.Sequential:
 def _cnn_small(c: int, h: int, w: int, classes: int) -> nn.Sequential:
     h, w = (((n + 1) // 4 - 2) // 2 for n in (h, w))
     return nn.Sequential(
-        nn.Conv2d(c, 8, 5, stride=2, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(8, 16, 3), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(c, 8, 5, stride=2, padding=2), nn.MaxPool2d(2), nn.ReLU(),
+        nn.Conv2d(8, 16, 3), nn.MaxPool2d(2), nn.ReLU(),
         *_dense(32)(16, h, w, classes),
     )  # fmt: skip
 
