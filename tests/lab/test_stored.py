@@ -43,6 +43,7 @@ def test_a_stored_cell_run_again(name, method, varied, apart):
     [
         ("01_cifar10", "fedca", {}, 2),
         ("02_cifar10", "fedsimsiam", {}, 5),
+        ("04_cifar10", "frozen-body", {}, 40),
         ("05_cifar10", "c-vfl", {"compressor": "hex", "bits": 2}, 10),
     ],
 )
