@@ -44,7 +44,7 @@ def test_a_stored_cell_run_again(name, method, varied, apart):
         ("01_cifar10", "fedca", {}, 2),
         ("02_cifar10", "fedsimsiam", {}, 5),
         ("04_cifar10", "frozen-body", {}, 40),
-        ("05_cifar10", "c-vfl", {"compressor": "hex", "bits": 2}, 10),
+        ("05_cifar10", "c-vfl", {"compressor": "hex", "bits": 2}, 20),
     ],
 )
 def test_photographs_again_to_the_first_judged_round(name, method, varied, first):
