@@ -141,9 +141,10 @@ def local_steps(
     moving = {name: x for name, x in carry.items() if name not in still} if still else carry
     if how != "vmap":
         copy, placed = (_channels_last if how == "channels_last" else torch.clone), _placed(batches, data, slice(None))
-        carry = _joined(tree_map(copy, moving), still)
+        trained = tree_map(copy, moving)
+        carry = _joined(trained, still)
         losses = torch.stack([_alone(step, carry, data, placed, r, n) for r, n in enumerate(steps.tolist())])
-        return _joined(tree_map(Tensor.contiguous, {name: carry[name] for name in moving}), still), losses
+        return _joined(tree_map(Tensor.contiguous, trained), still), losses
     if step.together is not None:
         chunk = min(chunk, _fitting(moving))
     # longest first: those still active are then always the first rows, and nobody's step is computed in vain
