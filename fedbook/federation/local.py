@@ -175,12 +175,22 @@ def _channels_last(x: Tensor) -> Tensor:
     return x.movedim(2, -1).clone(memory_format=torch.contiguous_format).movedim(-1, 2) if x.ndim == 5 else x.clone()
 
 
-def one_client(tree: Tree, r: int, how: str) -> Tree:
-    """Row ``r`` of stacked parameters, laid out in memory as ``how`` says (see :func:`local_steps`)."""
-    if how != "channels_last":
-        return tree_map(lambda x: x[r], tree)
-    last = torch.channels_last
-    return tree_map(lambda x: x[r].contiguous(memory_format=last) if x.ndim == 5 else x[r], tree)
+def each_client(
+    function: Callable[..., Tensor], parameters: Tree, *inputs: Tensor, how: str, chunk: int | None = None
+) -> Tensor:
+    """``function(parameters, *inputs)`` of every client, without a step; ``how``, ``chunk``: see :func:`local_steps`.
+
+    Shapes: leaves of ``parameters`` and ``inputs`` [R, ...] to [R, ...].
+    """
+    if how == "vmap":
+        return vmap(function, chunk_size=chunk)(parameters, *inputs)
+    answers = []
+    for r in range(len(_tensors(parameters)[0])):
+        own = tree_map(lambda x, r=r: x[r : r + 1], parameters)
+        if how == "channels_last":
+            own = tree_map(_channels_last, own)  # one client's at a time
+        answers.append(function(tree_map(lambda x: x[0], own), *(x[r] for x in inputs)))
+    return torch.stack(answers)
 
 
 def _tensors(tree: Tree) -> list[Tensor]:

@@ -13,13 +13,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from fedbook import arguments
 from fedbook.federation.checkpoint import identity
 from fedbook.federation.cohort import Cohort, Everyone, FixedSize, Sampler
 from fedbook.federation.exchange import Exchange, Local, Reply, Round, weighted_mean
-from fedbook.federation.local import Batches, Step, epochs, local_steps, one_client, sgd
+from fedbook.federation.local import Batches, Step, each_client, epochs, local_steps, sgd
 from fedbook.federation.loop import Algorithm, Diverged, Turn
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, for_each, leaves, tree_map
@@ -196,9 +195,7 @@ class SelfSupervised(Algorithm):
 
     def represent(self, theta: Parameters, x: Tensor, how: str) -> Tensor:
         """z [R, n, H] of x [R, n, C, H, W], every client by its own parameters [R, ...]; ``how`` as in local_steps."""
-        if how != "vmap":
-            return torch.stack([self.encode(one_client(theta, r, how), x[r]) for r in range(len(x))])
-        return vmap(self.encode)(theta, x)
+        return each_client(self.encode, theta, x, how=how)
 
     def plan_batches(self, local: Local) -> Batches:
         """The samples of each step."""

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fedbook.federation import Rows
-from fedbook.federation.local import epochs, local_steps, one_client, sgd
+from fedbook.federation.local import each_client, epochs, local_steps, sgd
 from fedbook.learning.models import MODELS, cross_entropy, model, stack
 from fedbook.learning.resnets import GroupBlock
 from fedbook.partition import Partition
@@ -127,10 +127,24 @@ def test_channels_last_is_how_the_weights_lie_while_they_are_trained():
     assert seen == [{"0.weight": True, "3.weight": True}] * 3
     assert all(p.is_contiguous() for p in carry["theta"].values())
     assert all(torch.equal(theta[key], before[key]) for key in theta)
-    for how, last in (("loop", False), ("channels_last", True)):
-        one = one_client(theta, 1, how)
-        assert laid(one) == {"0.weight": last, "3.weight": last}
-        assert all(torch.equal(one[key], theta[key][1]) for key in theta)
+
+
+@pytest.mark.parametrize(("how", "chunk"), [("vmap", None), ("vmap", 2), ("loop", None), ("channels_last", None)])
+def test_each_client_answers_by_its_own_parameters(how, chunk):
+    net, seen = model("cnn", (3, 8, 8), 3), []
+    theta = stack([net.init(stream(0, "init", client=k), DOUBLE) for k in range(3)])
+    x = torch.from_numpy(stream(0, "x").normal(size=(3, 4, 3, 8, 8)))
+
+    def answer(own, x):
+        if how != "vmap":
+            seen.append(laid(own))
+        return net.apply(own, x)
+
+    found = each_client(answer, theta, x, how=how, chunk=chunk)
+    alone = torch.stack([net.apply({key: p[k] for key, p in theta.items()}, x[k]) for k in range(3)])
+    assert torch.allclose(found, alone, rtol=0, atol=1e-12)
+    last = how == "channels_last"
+    assert seen == ([] if how == "vmap" else [{"0.weight": last, "3.weight": last}] * 3)
 
 
 def test_a_residual_block_by_hand():

@@ -28,7 +28,7 @@ from fedbook.compression.secure_sum import SecureSum
 from fedbook.federation.checkpoint import identity
 from fedbook.federation.cohort import Cohort, Everyone
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
-from fedbook.federation.local import Batches, Step, local_steps, one_client, sgd
+from fedbook.federation.local import Batches, Step, each_client, local_steps, sgd
 from fedbook.federation.loop import Algorithm, Diverged, Turn
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, leaves, tree_map
@@ -397,11 +397,8 @@ class CVFL(Algorithm):
         """h_m(theta_m; X_m), [R, B, P]."""
         x, rows = local.data.samples["x"], self._rows(local)
         with torch.no_grad():
-            apply = self.towers[local.group].apply
-            if local.how == "vmap":
-                return vmap(apply, chunk_size=local.chunk)(local.state["theta"], x[rows.to(x.device)])
-            each = [one_client(local.state["theta"], r, local.how) for r in range(len(rows))]
-            return torch.stack([apply(own, x[rows[r].to(x.device)]) for r, own in enumerate(each)])
+            apply, batch = self.towers[local.group].apply, x[rows.to(x.device)]
+            return each_client(apply, local.state["theta"], batch, how=local.how, chunk=local.chunk)
 
     def _own_view(self, local: Local) -> Tensor:
         """What the server decoded from this party's message: it can encode and decode it once more."""

@@ -23,7 +23,7 @@ from fedbook import arguments
 from fedbook.federation.checkpoint import identity
 from fedbook.federation.cohort import Cohort, Everyone, FixedSize, Poisson, Sampler
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
-from fedbook.federation.local import choose, epochs, local_steps, one_client, sgd
+from fedbook.federation.local import choose, each_client, epochs, local_steps, sgd
 from fedbook.federation.loop import Algorithm, Turn
 from fedbook.federation.population import Federation, Rows
 from fedbook.federation.tree import Tree, for_each, per_row, tree_map
@@ -353,20 +353,14 @@ class DP2FedSAM(Algorithm):
     def features(self, local: Local, body: Parameters) -> Rows:
         """The clients' own samples as their bodies see them. Memory: R n_max D numbers."""
         table, x, y = local.data.table, local.data.samples["x"], local.data.samples["y"]
-        vectorised = local.how == "vmap"
-        step = (local.chunk or len(table)) if vectorised else 1
-        parts = []
+
+        def seen(body: Parameters, rows: Tensor) -> Tensor:
+            return self.model.features(body, x[rows])
+
         with torch.no_grad():
-            for start in range(0, len(table), step):
-                rows = slice(start, start + step)
-                own = x[table[rows].to(x.device)]
-                if vectorised:
-                    bodies = tree_map(lambda p, rows=rows: p[rows], body)
-                    parts.append(vmap(self.model.features)(bodies, own).flatten(0, 1))
-                else:
-                    parts.append(self.model.features(one_client(body, start, local.how), own[0]))
+            h = each_client(seen, body, table.to(x.device), how=local.how, chunk=local.chunk)  # [R, n_max, D]
         numbers = torch.arange(table.numel()).view(table.shape)
-        return Rows({"x": torch.cat(parts), "y": y[table.flatten().to(y.device)]}, numbers, local.data.sizes)
+        return Rows({"x": h.flatten(0, 1), "y": y[table.flatten().to(y.device)]}, numbers, local.data.sizes)
 
     def train_shared(self, local: Local, phi: Parameters, head: Parameters) -> tuple[Parameters, Tensor]:
         """tau_phi epochs of SGD or SAM on phi_i; the head stays at h_i^{t+1}."""

@@ -19,14 +19,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import vmap
 from torch.nn.functional import cross_entropy, linear
 
 from fedbook import arguments
 from fedbook.compression import UpperTriangle, triangle_wire
 from fedbook.federation.cohort import Everyone
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round, Uploads
-from fedbook.federation.local import Batches, one_client
+from fedbook.federation.local import Batches, each_client
 from fedbook.federation.loop import Diverged, Turn
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, leaves, tree_map
@@ -411,9 +410,7 @@ class HeteroSSFL(SelfSupervised):
             h = torch.cat([net.features(theta, x) for x in self.alignment.split(IMAGES)])
             return self._ready(net.represent_features(theta, h, c.layer, weight)[0])
 
-        if local.how != "vmap":
-            return torch.stack([one(one_client(theta, r, local.how)) for r in range(len(local.clients))])
-        return vmap(one, chunk_size=local.chunk)(theta)
+        return each_client(one, theta, how=local.how, chunk=local.chunk)
 
     def _sent(self, a: Tensor) -> Tensor:
         """What a client uploads: A as it is, or its kernel."""
