@@ -7,11 +7,13 @@ white), marker and line style at once, so that a figure survives a grey printer 
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from cycler import cycler
+from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -85,7 +87,19 @@ def use() -> None:
     For a part of a program, ``matplotlib.rc_context(STYLE)`` does the same and takes it back.
     """
     mpl.rcParams.update(STYLE)
+    _use_own_fonts()
     _use_small_png()
+
+
+def _use_own_fonts() -> None:
+    """Matplotlib's own fonts, whatever its cache holds.
+
+    One that was written while its environment was being deleted has none of them, and is never made again: every
+    formula in a figure then warns, in every environment of that user.
+    """
+    if "STIXGeneral" not in font_manager.get_font_names():
+        for path in sorted(Path(mpl.get_data_path(), "fonts", "ttf").glob("*.ttf")):
+            font_manager.fontManager.addfont(path)
 
 
 def figsize(rows: int, columns: int) -> tuple[float, float]:

@@ -5,6 +5,7 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib import font_manager
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
@@ -77,6 +78,16 @@ def test_small_png_keeps_colours_and_white():
     assert np.abs(small - exact).mean() < 1.0 and tuple(small[0, 0]) == (255, 255, 255)
     quick = np.asarray(Image.open(BytesIO(style.quick_png(exact.astype(np.uint8)))))
     assert (quick == exact).all()
+
+
+def test_a_formula_finds_its_fonts_where_the_cache_has_none(monkeypatch):
+    manager, own = font_manager.fontManager, mpl.get_data_path()
+    others = [font for font in manager.ttflist if not font.fname.startswith(own)]
+    monkeypatch.setattr(manager, "ttflist", others)
+    with mpl.rc_context():
+        style.use()
+    names = font_manager.get_font_names()
+    assert {"DejaVu Sans", "DejaVu Sans Display", "STIXGeneral", "STIXSizeOneSym", "cmmi10"} <= set(names)
 
 
 def test_no_other_file_names_a_colour_by_its_number():
