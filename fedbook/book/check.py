@@ -169,7 +169,7 @@ READING: tuple[Rule, ...] = (*STYLE_RULES, *NUMBER_RULES)
 
 
 def main(paths: Sequence[str]) -> int:
-    """List every problem of these notebooks, exempt or not, and how many there are by rule."""
+    """List every problem of these notebooks, and how many there are by rule."""
     total = 0
     for path in paths:
         problems = check_notebook(path)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fedbook.book.checked_book import Book, Problem
-from fedbook.book.product import WIDGET_VIEW, tags
+from fedbook.book.product import CODE_RUN, WIDGET_VIEW, code_digest, tags
 
 ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]{6,}")
 FIGURE_REPR = re.compile(r"^<Figure size [^>]*>$")
@@ -20,6 +20,12 @@ def counts_in_order(book: Book) -> Iterator[Problem]:
             count = cell.get("execution_count")
             yield Problem("execution-counts", number, f"execution count {count}; a fresh run gives {expected}")
             return
+
+
+def outputs_of_this_code(book: Book) -> Iterator[Problem]:
+    """The code was not changed after the run whose outputs are stored."""
+    if book.notebook.metadata.get(CODE_RUN) != code_digest(book.notebook):
+        yield Problem("outputs-of-this-code", 0, "the outputs are of other code; fedbook book --commit makes them anew")
 
 
 def clean_outputs(book: Book) -> Iterator[Problem]:
@@ -88,6 +94,7 @@ def _text(output: Any) -> str:
 
 OUTPUT_RULES = (
     counts_in_order,
+    outputs_of_this_code,
     clean_outputs,
     clean_metadata,
     marked_cells_have_outputs,

@@ -19,7 +19,7 @@ from fedbook.book import frames
 from fedbook.book.check import check_notebook
 from fedbook.book.checked_book import generated
 from fedbook.book.contents import CHAPTERS, notebook_path, notebooks_folder
-from fedbook.book.product import PAPERMILL_MARKER, WIDGET_VIEW, tags
+from fedbook.book.product import CODE_RUN, PAPERMILL_MARKER, WIDGET_VIEW, code_digest, tags
 from fedbook.book.run import ChapterReport, run_chapter
 from fedbook.progress import say
 
@@ -83,8 +83,9 @@ def refresh(notebook: Any, name: str) -> None:
 
 def scrub(notebook: Any) -> None:
     """Take out, in place, what differs between two runs of the same source or belongs to a tool."""
-    notebook.metadata = type(notebook.metadata)(kernelspec=dict(KERNELSPEC), language_info={"name": "python"})
     notebook.cells = [c for c in notebook.cells if not {"injected-parameters", PAPERMILL_MARKER} & set(tags(c))]
+    language, code_run = {"name": "python"}, {CODE_RUN: code_digest(notebook)}
+    notebook.metadata = type(notebook.metadata)(kernelspec=dict(KERNELSPEC), language_info=language, **code_run)
     count = 0
     for cell in notebook.cells:
         kept = {key: value for key, value in cell.metadata.items() if key in KEPT_METADATA and value}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -12,12 +13,19 @@ from fedbook.lab.show import WIDGET_MIME as WIDGET_VIEW
 
 WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
 PAPERMILL_MARKER = "papermill-error-cell-tag"
+CODE_RUN = "fedbook_code_run"  # metadata of a committed notebook: the code that its outputs are of
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def tags(cell: Any) -> list[str]:
     """The tags of a cell."""
     return list(cell.get("metadata", {}).get("tags", []))
+
+
+def code_digest(notebook: Any) -> str:
+    """Sixteen digits that another code of the notebook does not have."""
+    code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    return hashlib.sha256(json.dumps(code).encode()).hexdigest()[:16]
 
 
 def numbered(notebook: Any) -> Iterator[tuple[int, Any]]:

@@ -11,6 +11,7 @@ import pytest
 from fedbook.book import check
 from fedbook.book.check import check_notebook
 from fedbook.book.contents import navigation
+from fedbook.book.product import CODE_RUN, code_digest
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PROSE, PARAMETERS, SETUP, FIGURE, MARKED, WIDGET, EXERCISE, CHECK, FOLDED, FILLER = 2, 3, 4, 5, 7, 9, 11, 12, 13, 14
@@ -61,6 +62,7 @@ def good(mini):
     book = mini.notebook(*cells)
     for count, cell in enumerate((cell for cell in book.cells if cell.cell_type == "code"), start=1):
         cell["execution_count"] = count
+    book.metadata[CODE_RUN] = code_digest(book)
     return book
 
 
@@ -72,6 +74,8 @@ def problems(good, tmp_path, monkeypatch):
     def change(alter=lambda book: None, name="00_start_here"):
         book = copy.deepcopy(good)
         alter(book)
+        if CODE_RUN in book.metadata:  # the changes are meant as changes of code and outputs
+            book.metadata[CODE_RUN] = code_digest(book)
         path = tmp_path / f"{name}.ipynb"
         nbformat.v4.rwbase.strip_transient(book)
         path.write_text(nbformat.v4.writes(book), encoding="utf-8")
@@ -136,6 +140,7 @@ MUTATIONS = [
     ("ids", lambda book: book.cells[2].pop("id")),
     ("execution-counts", lambda book: book.cells[MARKED].update(execution_count=9)),
     ("execution-counts", lambda book: book.cells[MARKED].update(execution_count=None)),
+    ("outputs-of-this-code", lambda book: book.metadata.pop(CODE_RUN)),
     ("error-output", output(SETUP, "error", ename="KeyError", evalue="3", traceback=[])),
     ("stderr-output", output(SETUP, "stream", name="stderr", text="careful")),
     ("addresses", output(SETUP, "execute_result", data={"text/plain": "<Line2D at 0x7f3a5c0021d0>"})),

@@ -9,7 +9,7 @@ import pytest
 from fedbook.book.check import check_notebook
 from fedbook.book.commit import CommitError, commit_chapter, plain_png, scrub
 from fedbook.book.contents import navigation
-from fedbook.book.product import WIDGET_VIEW
+from fedbook.book.product import CODE_RUN, WIDGET_VIEW
 
 FIGURE = """import matplotlib.pyplot as plt
 figure, axes = plt.subplots(figsize=(1, 1))
@@ -67,7 +67,7 @@ def test_the_source_stays_and_the_navigation_is_new(committed):
 def test_the_product_is_scrubbed(committed):
     text = committed[1].decode("utf-8")
     raw = json.loads(text)
-    assert set(raw["metadata"]) == {"kernelspec", "language_info"}
+    assert set(raw["metadata"]) == {"kernelspec", "language_info", CODE_RUN}
     assert raw["metadata"]["language_info"] == {"name": "python"}
     assert all(set(cell["metadata"]) <= {"tags", "alt"} for cell in raw["cells"])
     code = [cell for cell in raw["cells"] if cell["cell_type"] == "code"]
@@ -75,6 +75,19 @@ def test_the_product_is_scrubbed(committed):
     outputs = json.dumps([cell["outputs"] for cell in code])
     assert WIDGET_VIEW not in outputs and "papermill" not in text and "Software" not in outputs
     assert text.endswith("}\n")
+
+
+def test_other_code_needs_another_run(committed, tmp_path):
+    def stale(change):
+        book = nbformat.read(committed[2], as_version=4)
+        change(book)
+        path = tmp_path / committed[2].name
+        nbformat.write(book, path)
+        return "outputs-of-this-code" in {problem.rule for problem in check_notebook(path)}
+
+    assert not stale(lambda book: book.cells[0].update(source="other words"))
+    assert stale(lambda book: book.cells[2].update(source=FIGURE + "\nplt.close()"))
+    assert stale(lambda book: book.cells.pop(2))
 
 
 def test_pictures_stay_and_widgets_without_one_go(committed):
