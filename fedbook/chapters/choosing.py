@@ -262,7 +262,8 @@ CASES = {
            "How many clients does the noise of user-level privacy need?",
            "Without labels a client can train no head."),
     why="Phones with many owners do best in their own mixture when a part stays with each. A newcomer has no part "
-        "of its own yet. With few clients every method that is private at this ε lies below training alone. "
+        "of its own yet. With 20 clients every method that is private at this ε lies below training alone with as "
+        "many passes, and with ten the noise weighs more. "
         "Without labels a client can train no head, so features come first.",
     wrong_answers=(
         WrongAnswer("one for all", dict.fromkeys(CASES, "shared"), "phones",
