@@ -144,7 +144,12 @@ def _tell(failed: BaseException | None) -> None:
     text = None if failed is None else f"process {rank()}: {type(failed).__name__}: {failed}"
     stopped = isinstance(failed, KeyboardInterrupt)
     number = stopped and (signal.SIGTERM if isinstance(failed, interrupts.Terminated) else signal.SIGINT)
-    heard = _all_objects((text, int(number)))
+    try:
+        heard = _all_objects((text, int(number)))
+    except ProcessFailed:
+        if failed is not None:  # the others left before they heard of it, perhaps for the same signal
+            raise failed from None
+        raise
     for _, number in heard:
         if number:
             raise interrupts.Terminated if number == signal.SIGTERM else KeyboardInterrupt

@@ -13,6 +13,7 @@ import torch
 from fedbook import command
 from fedbook.federation import sharding
 from fedbook.federation.tree import flatten
+from fedbook.interrupts import Terminated
 
 HERE = Path(__file__).parent
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -45,6 +46,25 @@ def test_only_a_run_is_shared(monkeypatch, capsys):
         monkeypatch.setenv(name, value)
     assert command.main(["compare", "fedavg"]) == 2
     assert "2 processes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("reason", [KeyboardInterrupt(), Terminated(), MemoryError("no room"), None])
+def test_a_process_that_the_others_left_tells_its_own_reason(monkeypatch, reason):
+    """One signal reaches all: who leaves between two rounds is not there to hear that another leaves within one."""
+
+    def gone(value):
+        raise sharding.ProcessFailed("another process of this run has gone")
+
+    def work(number, rows):
+        if reason is not None:
+            raise reason
+        return None
+
+    for name, value in (("size", lambda: 2), ("rank", lambda: 0), ("_all_objects", gone)):
+        monkeypatch.setattr(sharding, name, value)
+    with pytest.raises(sharding.ProcessFailed if reason is None else type(reason)) as end:
+        sharding.shared([2], work)
+    assert reason is None or end.value is reason
 
 
 @pytest.mark.slow
