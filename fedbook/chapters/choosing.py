@@ -32,7 +32,7 @@ def draw_families(ax: Axes) -> str:
     sentence = gallery.draw_system(ax, boxes, arrows)
     rows = (
         "alone, frozen body: nothing", "FedAvg, FedSAM: a model", "FedRep, P-FedSAM: a body, the head stays",
-        "DP-..., CENTAUR: as above, clipped, with noise", "FedSC: an encoder and a matrix",
+        "DP-..., CENTAUR: as above, clipped; noise on the sum", "FedSC: an encoder and a matrix",
         "Hetero-SSFL: similarities of public images", "C-VFL: embeddings of shared samples",
     )  # fmt: skip
     for i, text in enumerate(rows):
