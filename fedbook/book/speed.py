@@ -190,12 +190,11 @@ def _conditions(table: Mapping[str, Any]) -> str:
 
 def _bars(groups: Mapping[str, Mapping[str, float]], label: str, line: float | None) -> str:
     """Horizontal bars, a group a plot, as an image with its numbers as alternative text."""
-    import matplotlib as mpl
     from matplotlib.figure import Figure
 
     from fedbook.lab import style
 
-    with mpl.rc_context(style.STYLE):
+    with style.used():
         figure = Figure(figsize=style.figsize(1, len(groups)), layout="constrained")
         axes = figure.subplots(1, len(groups), squeeze=False, sharey=True)[0]
         for i, (ax, (name, values)) in enumerate(zip(axes, groups.items(), strict=True)):

@@ -39,7 +39,7 @@ class Canvas:
 
     def redraw(self, draw: Callable[..., str], *args: Any, **values: Any) -> tuple[bytes, str]:
         """``draw(axes, *args, **values)`` on emptied axes. Raises: TypeError, RuntimeError (impure ``draw``)."""
-        with self._lock, mpl.rc_context(style.STYLE):
+        with self._lock, style.used():
             sentence = self._fill(draw, args, values)
             if self._places and len(self._places) == len(self.figure.axes):
                 for ax, place in zip(self.figure.axes, self._places, strict=True):

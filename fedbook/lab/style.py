@@ -7,6 +7,8 @@ white), marker and line style at once, so that a figure survives a grey printer 
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -82,13 +84,18 @@ STYLE: dict[str, Any] = {
 
 
 def use() -> None:
-    """Give every figure of this process the book's style; in a notebook also its small PNGs.
-
-    For a part of a program, ``matplotlib.rc_context(STYLE)`` does the same and takes it back.
-    """
+    """Give every figure of this process the book's style; in a notebook also its small PNGs."""
     mpl.rcParams.update(STYLE)
     _use_own_fonts()
     _use_small_png()
+
+
+@contextmanager
+def used() -> Iterator[None]:
+    """Inside, every figure has the book's style: for a part of a program."""
+    _use_own_fonts()
+    with mpl.rc_context(STYLE):
+        yield
 
 
 def _use_own_fonts() -> None:

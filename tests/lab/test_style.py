@@ -80,12 +80,17 @@ def test_small_png_keeps_colours_and_white():
     assert (quick == exact).all()
 
 
-def test_a_formula_finds_its_fonts_where_the_cache_has_none(monkeypatch):
+@pytest.mark.parametrize("how", ["use", "used"])
+def test_a_formula_finds_its_fonts_where_the_cache_has_none(monkeypatch, how):
     manager, own = font_manager.fontManager, mpl.get_data_path()
     others = [font for font in manager.ttflist if not font.fname.startswith(own)]
     monkeypatch.setattr(manager, "ttflist", others)
     with mpl.rc_context():
-        style.use()
+        if how == "use":
+            style.use()
+        else:
+            with style.used():
+                assert mpl.rcParams["axes.grid"] is True
     names = font_manager.get_font_names()
     assert {"DejaVu Sans", "DejaVu Sans Display", "STIXGeneral", "STIXSizeOneSym", "cmmi10"} <= set(names)
 
