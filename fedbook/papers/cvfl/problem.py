@@ -47,6 +47,10 @@ class VerticalSettings(Settings):
 
     parties: int = setting(4, "M", "parties that hold the features", minimum=1,
                            needs={"method": other_than("split-learning")})  # fmt: skip
+    only_party: int = setting(
+        0, "m", "control: this party alone, its number from 1 to M; the others' features are left out", "0: all parties",
+        minimum=0, needs={"method": other_than("split-learning")},
+    )  # fmt: skip
     embedding: int = setting(32, "P_m", "components of an embedding; fusion logits: as many as classes", minimum=1)
     tower: str = setting("mlp", "h_m", "a party's network", choices=TOWERS)
     activation: str = setting(
@@ -140,7 +144,8 @@ class VerticalProblem:
                 own = {name: _first(tree) for name, tree in clients["all"].items()}
                 theta0, theta = own["theta0"], own["theta"]
             hits, losses, predicted, within = [], [], [], []
-            width = max(1, chunk // (len(first_leaf(theta)) * self.settings.parties))
+            parties = sum(map(len, self.parts.values()))
+            width = max(1, chunk // (len(first_leaf(theta)) * parties))
             with torch.no_grad():
                 for start in range(0, len(self.test_y), width):
                     rows = slice(start, start + width)
@@ -207,7 +212,11 @@ def vertical_problem(
     images = judged(_load(name, settings, root), settings)
     pair = images.standardised("cpu", dtype) if images.x.dtype == torch.uint8 else (images.x, images.test_x)
     shaped: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
-    for part, other in zip(*(parts_of(name, v.to(dtype), settings.parties) for v in pair), strict=True):
+    parts = list(zip(*(parts_of(name, v.to(dtype), settings.parties) for v in pair), strict=True))
+    if settings.only_party:
+        arguments.integer("only_party", settings.only_party, 1, settings.parties)
+        parts = [parts[settings.only_party - 1]]
+    for part, other in parts:
         shaped.setdefault(tuple(part.shape[1:]), []).append((part, other))  # in the order of their first party
     group_names = ["parties"] if len(shaped) == 1 else ["parties " + "x".join(map(str, shape)) for shape in shaped]
     width, classes = settings.embedding, len(images.classes)
@@ -222,7 +231,7 @@ def vertical_problem(
             word: tower(settings.tower, shape, width, settings.activation).to(device)
             for word, (shape, _) in groups.items()
         },
-        fusion=fusion(settings.fusion, [width] * settings.parties, classes),
+        fusion=fusion(settings.fusion, [width] * len(parts), classes),
     )  # fmt: skip
 
 

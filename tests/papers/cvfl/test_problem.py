@@ -41,6 +41,22 @@ def test_every_party_has_the_same_sample_in_the_same_row():
         assert torch.equal(pooled.samples[f"x/{word}"].movedim(1, 0), part)
 
 
+def test_one_party_alone_keeps_its_own_features_and_nothing_else():
+    together = vertical_problem("breast_cancer", VerticalSettings(parties=4))  # 8, 8, 7 and 7 columns
+    for m in (1, 4):
+        alone = vertical_problem("breast_cancer", VerticalSettings(parties=4, only_party=m))
+        [(part, test_part)] = zip(alone.parts.values(), alone.test_parts.values(), strict=True)
+        [whole] = [x for word, x in together.parts.items() if m - 1 in together.members[word]]
+        [judged] = [x for word, x in together.test_parts.items() if m - 1 in together.members[word]]
+        row = (m - 1) % 2
+        assert torch.equal(part, whole[row : row + 1]) and torch.equal(test_part, judged[row : row + 1])
+        rounds = Rounds(CVFL(Config(rounds=2, batch_size=20), alone, "central"), alone.pooled(), 2, seeds=[0, 1],
+                        evaluate=alone.evaluation())  # fmt: skip
+        assert len(run(rounds).history[-1].metrics["accuracy"]) == 2
+    with pytest.raises(ValueError, match=r"only_party: got 5.* in \[1, 4\]"):
+        vertical_problem("digits", VerticalSettings(only_party=5))
+
+
 def test_held_out_samples_judge_instead_of_the_test_samples():
     test, held = (vertical_problem("digits", VerticalSettings(judge=word)) for word in ("test", "validation"))
     assert len(held.y) + len(held.test_y) == len(test.y)
