@@ -48,7 +48,7 @@ class VerticalSettings(Settings):
     parties: int = setting(4, "M", "parties that hold the features", minimum=1,
                            needs={"method": other_than("split-learning")})  # fmt: skip
     only_party: int = setting(
-        0, "m", "control: this party alone, its number from 1 to M; the others' features are left out", "0: all parties",
+        0, "m", "control: the number of the one party that is there, without the others' features", "0: all parties",
         minimum=0, needs={"method": other_than("split-learning")},
     )  # fmt: skip
     embedding: int = setting(32, "P_m", "components of an embedding; fusion logits: as many as classes", minimum=1)
