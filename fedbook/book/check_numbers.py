@@ -3,9 +3,9 @@
 A decimal number in prose holds if its section (from one ``##`` heading to the next) has a number that rounds to it, in
 an output (printed text, a table, a record) or, as settings do, in the code; the last section, which sums up, may take
 any. A percentage may stand there as a fraction. It is taken as cited if its sentence (or table row) links to a source
-on the web or holds ``<!-- cited: where -->``; such a comment alone in a paragraph covers the next paragraph or
-table. Code, numbers of theorems, sections, figures and equations, versions, and numbers without a decimal point
-(years, 1e-12) are not looked at.
+on the web, holds ``<sup>[paper, where]</sup>``, or ``<!-- cited: where -->`` for a place that needs no reader; such a
+comment alone in a paragraph covers the next paragraph or table. Code, numbers of theorems, sections, figures and
+equations, versions, and numbers without a decimal point (years, 1e-12) are not looked at.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fedbook.book.checked_book import Book, Problem
 from fedbook.book.product import tags
 
 CODE = re.compile(r"(?ms)^ {0,3}(```+|~~~+).*?^ {0,3}\1[^\n]*|(`+)(?!`).*?(?<!`)\2(?!`)")
-CITED = re.compile(r"<!--\s*cited\b.*?-->", re.DOTALL)
+CITED = re.compile(r"<!--\s*cited\b.*?-->|<sup>\[paper, .*?\]</sup>", re.DOTALL)
 SOURCE = re.compile(r"\]\(https?://[^)]*\)|https?://\S+")
 UNSEEN = re.compile(r"\]\([^)]*\)|https?://\S+|<!--.*?-->|</?[a-zA-Z][^>]*>|\\tag\{[^}]*\}", re.DOTALL)
 SENTENCE = re.compile(

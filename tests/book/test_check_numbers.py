@@ -42,6 +42,7 @@ def test_which_numbers_are_looked_at(markdown, looked_at):
     [
         ("They report 0.94 ([Table 2](https://arxiv.org/abs/2206.08330)). We get 0.93.", ["0.93"]),
         ("They report 0.94 <!-- cited: Table 2 -->. We get 0.93.", ["0.93"]),
+        ("They report 0.94 <sup>[paper, section 5.1]</sup>. We get 0.93.", ["0.93"]),
         ("We get 0.93 here, e.g. 0.5. They report 0.94 <!-- cited -->.", ["0.93", "0.5"]),
         ("<!-- cited: Table 2 -->\n\n| a | 0.1 |\n|---|---|\n| b | 0.2 |\n\nWe get 0.93.", ["0.93"]),
         ("<!-- cited: Table 2 -->\n| a | 0.1 |\n|---|---|\n| b | 0.2 |\n\nWe get 0.93.", ["0.93"]),
