@@ -35,8 +35,9 @@ def cells_html(notebook: Any, problems: list[str]) -> str:
         elif cell.cell_type == "code":
             if "injected-parameters" in tags(cell):
                 parts.append(THIS_RUN)
-            if "hide-input" not in tags(cell):
-                parts.append(code_html(cell.source, f"Code of cell {number}"))
+            code = code_html(cell.source, f"Code of cell {number}")
+            folded = "hide-input" in tags(cell)
+            parts.append(f"<details><summary>Code</summary>{code}</details>" if folded else code)
             parts += _outputs(cell, number, f"Figure in: {heading}")
     return "\n".join(parts) + "</section>"
 

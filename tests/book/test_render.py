@@ -163,7 +163,9 @@ def test_widgets_become_their_picture_and_sentence_or_a_note(book):
 
 
 def test_cells_that_a_reader_does_not_need_are_left_out(book):
-    assert "generated bar" not in book.chapter.get_text() and "f()" not in book.chapter.get_text()
+    assert "generated bar" not in book.chapter.get_text()
+    [folded] = [one for one in book.chapter.find_all("details") if "f()" in one.get_text()]
+    assert folded.summary.get_text() == "Code" and not folded.has_attr("open")
 
 
 def test_an_algorithm_keeps_its_lines_and_their_numbers(book):
