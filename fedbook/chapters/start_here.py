@@ -158,6 +158,8 @@ def check_server_step(answer: Any) -> str | None:
     solution=6,
     hints=("Write down where the second client of a round begins.",
            "Which line of the listing resets the local model?"),
+    why="Line 6 belongs inside the loop, after line 7: there every client starts from the server's model. Now B "
+        "starts where A ended, at 1; it sends 5.5, and (2 times 1 + 5.5) / 3 is 2.5.",
     wrong_answers=(
         WrongAnswer("initialisation", 2, "Line 2", "Line 2 is right: the first model is kept as round 0 of the path."),
         WrongAnswer("cohort", 4, "Line 4", "Line 4 is right: any cohort would do."),
@@ -199,7 +201,7 @@ def _fixed_weights(values, sizes, m):
     "00-4",
     solution=solution_mean_over_cohorts,
     hints=("`itertools.combinations(range(K), m)` lists the cohorts; all are equally likely.",
-           "Inside a cohort the weights must sum to 1."),
+           "Inside a cohort the weights must sum to 1: divide in each cohort, then take the mean over cohorts."),
     wrong_answers=(
         WrongAnswer("everyone's average", _full_average, "m = 2",
                     "That is the average over everyone. With unequal sizes the cohorts' mean is another number."),
