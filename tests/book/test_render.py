@@ -183,7 +183,7 @@ def test_the_sidebar_links_to_headings_that_exist_once(book):
 
 def test_boxes_that_may_scroll_have_a_name(book):
     boxes = book.chapter.select(".scroll")
-    assert len(boxes) == 8 and all(box["aria-label"] and box["role"] == "group" for box in boxes)
+    assert len(boxes) == 9 and all(box["aria-label"] and box["role"] == "group" for box in boxes)
     assert all("scroll" in table.parent["class"] for table in book.chapter.find_all("table"))
 
 
