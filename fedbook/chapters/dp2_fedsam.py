@@ -233,7 +233,7 @@ def solution_gaussian_renyi(order, shift, sigma):
     solution=solution_gaussian_renyi,
     hints=("Write the ratio of the densities as exp(shift x / sigma^2 - shift^2 / (2 sigma^2)).",
            "The mean of exp(k x / sigma^2 ...) under N(0, sigma^2) is one completed square.",
-           "Set rate 1 in the sum of the page: only the last term is left."),
+           "Set rate 1 in the sum of the page: only the last term is left. Then put sigma / shift for sigma."),
     wrong_answers=(
         WrongAnswer("no order", lambda order, shift, sigma: shift**2 / (2 * sigma**2), "expected",
                     "That is the mean loss, order 1. It grows in proportion to the order."),
@@ -285,7 +285,8 @@ def _round_noise_each(phi, updates, bound, sigma, expected, noise):
 @exercise(
     "04-5",
     solution=solution_private_round,
-    hints=("Clip each update, add them up, add the noise once.", "What is released if nobody was drawn?"),
+    hints=("Clip each update, add them up, add the noise once.",
+           "Which divisor is constant? And what is released if nobody was drawn?"),
     wrong_answers=(
         WrongAnswer("actual cohort", _round_by_cohort, "divisor",
                     "How many were drawn is data. Divide by the constant that is expected."),
@@ -376,6 +377,9 @@ by_hand(
     solution={"C = 0.1": "clip", "C = 1": "noise"},
     hints=("At C = 0.1, what does a larger q do to the share that is clipped?",
            "At C = 1 most updates pass whole: what happens to the noise beside their mean?"),
+    why="At C = 0.1 SAM turns some that are cut into nearly all. At C = 1 most pass whole with any radius, and the "
+        "mean stands out better from the noise. (It does so a little at C = 0.1, too, and yet accuracy falls there: "
+        "so that cannot be the reason.)",
     wrong_answers=(
         WrongAnswer("swapped", {"C = 0.1": "noise", "C = 1": "clip"}, "C = 0.1",
                     "The noise is sigma C: at the small C there is little of it, but the clip cuts nearly everybody."),
