@@ -78,6 +78,13 @@ def solution_classic_epsilon(orders, divergences, delta):
             "forgot delta", lambda orders, divergences, delta: divergences.min(), "expected",
             "The divergence alone is no epsilon: add what delta costs at the same order, then compare orders.",
         ),
+        WrongAnswer(
+            "sharper",
+            lambda orders, divergences, delta: (
+                divergences + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
+            ).min(),
+            "expected", "That is the sharper conversion. The classic one adds log(1 / delta) / (order - 1).",
+        ),
     ),
 )  # fmt: skip
 def check_classic(answer: Any) -> str | None:
@@ -105,7 +112,7 @@ by_hand(
 def solution_clip_model(weight, bias, bound):
     # Each tensor clipped by itself, the whole update can be sqrt(2) times the bound long.
     length = math.sqrt(weight.norm().item() ** 2 + bias.norm().item() ** 2)
-    factor = min(1.0, bound / length)
+    factor = min(1.0, bound / max(length, 1e-12))  # nothing to clip in an update of zeros
     return weight * factor, bias * factor
 
 
@@ -122,6 +129,7 @@ def _half_each(weight: Tensor, bias: Tensor, bound: float) -> tuple[Tensor, Tens
     solution=solution_clip_model,
     hints=("How long is the vector that holds the entries of both tensors?",
            "Two tensors of length C each make one of length sqrt(2) C: take one factor for both."),
+    why="With a factor each the update is at most sqrt(2) C long.",
     wrong_answers=(
         WrongAnswer("each by itself", _each_by_itself, "length 1.41421",
                     "Two tensors of length C make an update of length sqrt(2) C: clip them with one common factor."),
@@ -162,6 +170,7 @@ def _clipped_sum(updates: Tensor, bound: float) -> Tensor:
     "00-p7",
     solution=solution_private_step,
     hints=("How large must the noise be beside the sensitivity of the sum?", "Is the divisor a constant?"),
+    why="With C = 2 the noise z was half of what the sum needs. And how many were drawn is data, and may be 0.",
     wrong_answers=(
         WrongAnswer(
             "as planted",
