@@ -202,7 +202,7 @@ def _summed(sampled: Sequence[bool], size: int, mu: float, sigma: float, delta: 
     solution=solution_client_epsilon,
     hints=("Count first: which rounds make a client upload? In round 1 everybody does, later the cohort of the round.",
            "One replaced sample takes away z z^T / n and brings another: how far is that at most, for |z|^2 <= mu?",
-           "T Gaussian releases of sensitivity W and noise sigma are one with the shift sqrt(T) W / sigma: "
+           "T Gaussian releases of sensitivity s and noise sigma are one with the shift sqrt(T) s / sigma: "
            "`fedbook.privacy.gaussian.exact_epsilon(shift, delta)`.",),
     wrong_answers=(
         WrongAnswer("mu / n", _epsilon(factor=1.0), "case 1",
