@@ -311,8 +311,8 @@ WHY_NOISE = {
 by_hand(
     "03-3",
     solution=NOISES,
-    hints=("Take a vector of length 1 at x. What is the variance of the noise along it?",
-           "Is it the same for all vectors of length 1?"),
+    hints=("Take a vector of length 1 in the metric at x. What is the variance of the noise along it?",
+           "For b try x = (cosh r, sinh r, 0) and the arrow (sinh r, cosh r, 0), whose length is 1."),
     why="a: a projection of even noise onto a plane is even noise on that plane. b: this projection lengthens "
         "some directions, the more the further out x lies. c: S is even for the flat lengths, but at X lengths "
         "are measured with the inverse of X. d: this map carries even noise at I to X and keeps all lengths.",
@@ -405,7 +405,8 @@ WHY_LEDGER = {
 by_hand(
     "03-6",
     solution=LEDGER,
-    hints=("Squares of shifts add, whatever the order.", "What do other agents' calls tell about a record of A?"),
+    hints=("Squares of shifts add, whatever the order.",
+           "What do other agents' calls tell about a record of A, or of C, who was never called?"),
     why="A: the root of 9 / 100. B: the root of 4 / 100 + 3 · 4 / 100 = 16 / 100. C: nothing that depends on C's "
     "records was released, and calls of others tell nothing of them.",
     wrong_answers=(
@@ -434,7 +435,8 @@ WHY_FACTOR = {
 by_hand(
     "03-7",
     solution=FACTORS,
-    hints=("Look at the formula: where does each letter stand?", "The noise size is proportional to 1 / n."),
+    hints=("Look at the formula: where does each letter stand?",
+           "The noise size is proportional to 1 / n, but its square stands in the floor. Here each agent keeps its n."),
     why="The noise of a gradient is proportional to 1 / n, and the floor to its square. A mean over twice as many "
     "agents halves the variance. Each dimension adds as much again. Small steps let the noise average out.",
     wrong_answers=(
