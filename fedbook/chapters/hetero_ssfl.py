@@ -299,6 +299,7 @@ by_hand(
     solution=_BUGS,
     hints=("a: a gradient step makes the loss smaller. What becomes of the CKA?",
            "b: which public images are the rows of each of the two kernels?",
+           "c: which of the two sides can the gradient now move?",
            "d: a factor of the whole loss. What else can make up for it?"),
     why="a makes the loss smaller by making the CKA smaller: it learns to differ. b compares kernels of different "
         "images. c lets the gradient move the goal too. d: half the loss has half the gradient, and twice the "
@@ -346,7 +347,7 @@ by_hand(
     hints=("At which end do the clients agree most, and what happens there to BYOL's own loss?",
            "At which end does nothing cross the wire that matters?"),
     why="At μ = 0 nothing pulls the clients together. At μ = 8 the agreement outweighs all that BYOL's own loss "
-        "asks.",
+        "asks. It is no collapse: then BYOL's own loss would be near 0.",
     wrong_answers=(
         WrongAnswer("swapped", {"mu = 0": "agreement only", "mu = 8": "alone"}, "mu = 0",
                     "With mu 0 the pull has no weight: every client learns by itself."),
