@@ -63,7 +63,7 @@ def draw_round(ax: Axes) -> None:
     ax.text(1.6, 1.55, "ĥ up", color=UP, ha="center")
     for y in (1.0, 0.0):
         _arrow(ax, (4.15, 1.8), (5.5, y + 0.2), SERVER)
-    ax.text(5.5, 1.5, "all ĥ, θ₀ down", color=SERVER, ha="left")
+    ax.text(5.5, 1.5, "all ĥ, $\\hat{\\theta}_0$ down", color=SERVER, ha="left")
     for y, colour in ((2.0, SERVER), (1.0, PARTY), (0.0, PARTY)):
         for q in range(4):
             _bar(ax, 5.6 + 1.3 * q, y, 1.2, ("step 1", "step 2", "…", "step Q")[q], colour)
@@ -229,7 +229,7 @@ def _dithered(added: float = 1.0, taken: float = 1.0, levels: int = 1, clip: boo
 @exercise(
     "05-2",
     solution=solution_dithered,
-    hints=("Round h + u instead of h: the function `rounded` from above, without its name.",
+    hints=("Round h + u instead of h, as `rounded` above does, its clamp included.",
            "A code says a level: low + step * code. Then take the dither off again.",),
     wrong_answers=(
         WrongAnswer("dither left in", _dithered(taken=0.0), "decoded value",
@@ -379,7 +379,7 @@ by_hand(
     "05-6",
     solution=[-0.8, -1.6, "diverge"],
     hints=("With very many steps r is 0. What is left of the formula?",
-           "A round multiplies the common error by the factor. When does it grow?",),
+           "A round multiplies the common error by the factor. When does it grow in size?",),
     why="At r = 0 a party answers the others' errors in full: the factor is -(M - 1) c/a. It is -4/5 for two "
         "parties, -8/5 for three, and an error that is multiplied by more than one in size grows.",
     wrong_answers=(
