@@ -113,7 +113,8 @@ def _tensor_problem(answer: Any, right: Tensor, what: str) -> str | None:
 @exercise(
     "00-r2",
     solution=solution_shift_right,
-    hints=("Start from an image of zeros.", "Which columns of the old image survive, and where do they go?"),
+    hints=("Start from an image of zeros.",
+           "Which columns of the old image survive, and where do they go? It must work for 0 pixels, too."),
     wrong_answers=(
         WrongAnswer("roll", _rolled, "row", "torch.roll brings back on the left what left on the right."),
         WrongAnswer("down", _down, "row", "The last axis counts columns, the one before it rows."),
@@ -174,7 +175,7 @@ def _one_way(first: Tensor, second: Tensor, temperature: float) -> Tensor:
     solution=solution_info_nce,
     hints=(
         "Stack both views, make unit vectors, and form the matrix of cosines over the temperature.",
-        "Row i is a classification among the other views; `roll` gives the right column.",
+        "Row i is a classification among the other views: the diagonal is minus infinity, `roll` gives the column.",
     ),
     wrong_answers=(
         WrongAnswer("itself", _with_itself, "value", "A view must not be a candidate for itself: it always wins."),
@@ -284,7 +285,7 @@ def _normal(a: Tensor, b: Tensor) -> tuple[float, float]:
     "00-r8",
     solution=solution_paired_interval,
     hints=(
-        "First the differences seed by seed; then the interval of one row of numbers.",
+        "First the differences seed by seed; then the interval of their mean, whose deviation has the root of S below.",
         "`scipy.special.stdtrit(S - 1, 0.975)` is the quantile of Student's t distribution.",
     ),
     wrong_answers=(
@@ -312,7 +313,7 @@ def check_paired_interval(answer: Callable[[Tensor, Tensor], tuple[float, float]
 by_hand(
     "00-r7",
     solution=1,
-    hints=("Which of the controls is the most serious one?",),
+    hints=("The bar is the highest accuracy reached without learning.",),
     why="Raw pixels need no learning and have 96 %. The other controls are easier to beat.",
     wrong_answers=(
         WrongAnswer("against chance", 87, "87", "Guessing is no serious rival: pixels and untrained networks are."),
