@@ -405,8 +405,10 @@ WHY_LEDGER = {
 by_hand(
     "03-6",
     solution=LEDGER,
-    hints=("Squares of shifts add, whatever the order.",
-           "What do other agents' calls tell about a record of A, or of C, who was never called?"),
+    hints=(
+        "Squares of shifts add, whatever the order.",
+        "What do other agents' calls tell about a record of A, or of C, who was never called?",
+    ),
     why="A: the root of 9 / 100. B: the root of 4 / 100 + 3 · 4 / 100 = 16 / 100. C: nothing that depends on C's "
     "records was released, and calls of others tell nothing of them.",
     wrong_answers=(
@@ -435,8 +437,10 @@ WHY_FACTOR = {
 by_hand(
     "03-7",
     solution=FACTORS,
-    hints=("Look at the formula: where does each letter stand?",
-           "The noise size is proportional to 1 / n, but its square stands in the floor. Here each agent keeps its n."),
+    hints=(
+        "Look at the formula: where does each letter stand?",
+        "The noise size is proportional to 1 / n, but its square stands in the floor. Here each agent keeps its n.",
+    ),
     why="The noise of a gradient is proportional to 1 / n, and the floor to its square. A mean over twice as many "
     "agents halves the variance. Each dimension adds as much again. Small steps let the noise average out.",
     wrong_answers=(

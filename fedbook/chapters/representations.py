@@ -113,8 +113,10 @@ def _tensor_problem(answer: Any, right: Tensor, what: str) -> str | None:
 @exercise(
     "00-r2",
     solution=solution_shift_right,
-    hints=("Start from an image of zeros.",
-           "Which columns of the old image survive, and where do they go? It must work for 0 pixels, too."),
+    hints=(
+        "Start from an image of zeros.",
+        "Which columns of the old image survive, and where do they go? It must work for 0 pixels, too.",
+    ),
     wrong_answers=(
         WrongAnswer("roll", _rolled, "row", "torch.roll brings back on the left what left on the right."),
         WrongAnswer("down", _down, "row", "The last axis counts columns, the one before it rows."),
