@@ -6,6 +6,7 @@ import ast
 import importlib
 import io
 import re
+import symtable
 import tokenize
 from collections.abc import Iterator
 from typing import Any
@@ -161,4 +162,43 @@ def _reaches(module: Any, name: str) -> bool:
     return hasattr(module, name) or (hasattr(module, "__path__") and _module(f"{module.__name__}.{name}") is not None)
 
 
-CODE_RULES = (plain_python, forbidden, parameters_are_literals, plots_are_shown, package_names_exist)
+def widgets_keep_what_they_read(book: Book) -> Iterator[Problem]:
+    """No later cell overwrites a name that a widget's picture reads: it answers after the last cell has run."""
+    functions: dict[str, set[str]] = {}
+    reading: dict[int, set[str]] = {}
+    for number, cell, _ in book.trees():
+        table = symtable.symtable(cell.source, f"cell {number}", "exec")
+        bound = {name.get_name() for name in table.get_symbols() if name.is_assigned()}
+        for widget, names in reading.items():
+            for name in sorted(bound & names):
+                text = f"{name} is overwritten here, and the widget of cell {widget} reads it when it is moved"
+                yield Problem("widget-names", number, text)
+        functions |= {one.get_name(): _read(one) for one in table.get_children()}
+        if "widget" in tags(cell):
+            used = {name.get_name() for name in table.get_symbols() if name.is_referenced()}
+            reading[number] = _reached(used & functions.keys(), functions)
+
+
+def _read(scope: symtable.SymbolTable) -> set[str]:
+    """The names of the notebook that the body of a function, or of one inside it, reads."""
+    own = {name.get_name() for name in scope.get_symbols() if name.is_global() and name.is_referenced()}
+    return own.union(*map(_read, scope.get_children()))
+
+
+def _reached(names: set[str], functions: dict[str, set[str]]) -> set[str]:
+    """``names``, what those functions read, what the functions among that read, and so on."""
+    seen: set[str] = set()
+    while fresh := names - seen:
+        seen |= fresh
+        names = set().union(*(functions.get(name, set()) for name in fresh))
+    return seen
+
+
+CODE_RULES = (
+    plain_python,
+    forbidden,
+    parameters_are_literals,
+    plots_are_shown,
+    package_names_exist,
+    widgets_keep_what_they_read,
+)

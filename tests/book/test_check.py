@@ -113,6 +113,11 @@ def more_lines(book):
         cell.source = "\n".join(['arguments.integer("n", 0)'] * 9)
 
 
+def overwritten(book):
+    book.cells[WIDGET].source = "def named():\n    return rounds\n\n\ndef draw(ax, n):\n    named()\n\n\nexplore(draw)"
+    book.cells[FILLER].source = "for rounds in range(3):\n    print(rounds)"
+
+
 def view(at):
     return output(at, "display_data", data={"application/vnd.jupyter.widget-view+json": {"model_id": "1"}})
 
@@ -172,6 +177,7 @@ MUTATIONS = [
     ("package-names", source(MARKED, "import fedbook.no_such_module")),
     ("package-names", source(MARKED, "arguments.integral(1)")),
     ("package-names", source(MARKED, "fedbook.no_such_name")),
+    ("widget-names", overwritten),
     ("size", output(SETUP, "stream", name="stdout", text="x" * 600_000)),
     ("alt-text", source(PROSE, "![](picture.png)")),
     ("alt-text", source(PROSE, '<img src="picture.png">')),
