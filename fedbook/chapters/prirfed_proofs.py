@@ -21,6 +21,7 @@ by_hand(
     solution=ADVANCED,
     hints=("Theorem 2.3 has two terms: one grows with the root of k, one with k.",
            "k = 50: sqrt(100 log(100000)) times 0.1, plus 5 (e^0.1 - 1).",),
+    why="Theorem 2.2 gives 5, with δ = 0. Theorem 2.3 gives less, and pays for it with δ* = 0.00001.",
     wrong_answers=(
         WrongAnswer("basic", 5.0, "got", "That is Theorem 2.2, k epsilon: valid, but larger."),
         WrongAnswer("first term", TAIL, "got", "The second term, k epsilon (e^epsilon - 1), is missing."),

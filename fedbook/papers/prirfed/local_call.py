@@ -52,7 +52,7 @@ def paper_sigma_rsgd(
 
     Of DP-RSVRG: the same with K m ``steps`` and max(tau0, tau1). With ``constant`` o = 1 it does not keep (``epsilon``,
     ``delta``); full batches of DP-RSGD need o = (2 epsilon calibrate(epsilon, delta))^2 / log(1/delta).
-    Source: PriRFed, sections 5.1 and 5.2 (constant 1 in section 6).
+    Source: PriRFed, sections 5.1 and 5.2 (section 6 sets the constant 1 for DP-RSVRG and leaves DP-RSGD's open).
     """
     return math.sqrt(constant * steps * -math.log(delta)) * clip_norm / (records * epsilon)
 
