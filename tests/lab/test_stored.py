@@ -45,6 +45,7 @@ def test_a_stored_cell_run_again(name, method, varied, apart):
         ("02_cifar10", "fedsimsiam", {}, 5),
         ("04_cifar10", "frozen-body", {}, 40),
         ("05_cifar10", "c-vfl", {"compressor": "hex", "bits": 2}, 20),
+        ("05_cifar10_alone", "central", {"only_party": 4}, 20),
     ],
 )
 def test_photographs_again_to_the_first_judged_round(name, method, varied, first):
