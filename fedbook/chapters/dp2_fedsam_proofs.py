@@ -36,6 +36,8 @@ by_hand(
     solution=math.sqrt(10_000) * 3 * 0.5 / 50,
     hints=("One coordinate of the average has the deviation sigma C / (r K).",
            "A vector of D independent coordinates has the mean squared length D times the variance of one.",),
+    why="The root of D is 100, so the noise has the length 100 * 3 * 1/2 / 50 = 3. No mean of 50 clipped updates is "
+        "longer than C = 1/2: the noise is six times as long.",
     wrong_answers=(
         WrongAnswer("one coordinate", 0.03, "got", "That is the deviation of one coordinate; there are 10,000."),
         WrongAnswer("dimension for its root", 300.0, "got", "Squares add: the length grows with the root of D."),
