@@ -16,7 +16,7 @@ def test_a_stored_table_is_whole(path):
     table = json.loads(path.read_text())
     assert {"settings", "seeds", "commit", "torch", "tuning", "device"} <= set(table)
     shortest = min(run["seconds"] for cell in table["cells"] for run in cell["runs"])
-    one_will_do = table["profile"] == "paper" or shortest > 3000  # at the papers' size, or where each run takes 50 minutes
+    one_will_do = table["profile"] == "paper" or shortest > 3000  # the papers' size, or 50 minutes a run
     assert table["seeds"] >= (1 if one_will_do else 3)
     assert len({(cell["method"], str(cell["varied"])) for cell in table["cells"]}) == len(table["cells"]) > 0
     for cell in table["cells"]:
