@@ -30,8 +30,8 @@ def bits_per_round(
 
     * "literal": Algorithm 1 as printed: each party uploads once, each receives all embeddings and the server model.
     * "minimal": the same, but nobody is sent his own embedding.
-    * "paper": b (2 P B M^2 + |theta_0| M), which the paper's tables hold: each upload counted M times; equal widths.
-    * "algorithm2": up and down b B sum P_m, as Table D.1 charges Algorithm 2; no server model is sent.
+    * "paper": b (2 P B M^2 + |theta_0| M), as in Tables 2 and 4: each upload counted M times; equal widths.
+    * "algorithm2": up and down b B sum P_m, as Table D.1 seems to charge Algorithm 2; no server model is sent.
     * "algorithm2_honest": the same with the returned derivatives as the 32-bit floats that they are.
 
     Raises: TypeError, ValueError.
@@ -46,7 +46,7 @@ def bits_per_round(
         "literal": (embeddings, everything),
         "minimal": (embeddings, (parties - 1) * embeddings + parties * server),
         "paper": (parties * embeddings, everything),  # every upload counted as often as there are parties
-        "algorithm2": (embeddings, embeddings),  # the tables charge returned derivatives as if they were compressed
+        "algorithm2": (embeddings, embeddings),  # returned derivatives as if they were compressed
         "algorithm2_honest": (embeddings, numbers * FLOAT_BITS),
     }[account]
 
