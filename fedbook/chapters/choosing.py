@@ -258,12 +258,13 @@ CASES = {
 @exercise(
     "06-4",
     solution=CASES,
-    hints=("A newcomer has no head of its own and no images yet.",
+    hints=("For the phones, read FedAvg's fine-tuned row against alone for as many passes.",
+           "A newcomer has no head of its own and no images yet.",
            "How many clients does the noise of user-level privacy need?",
            "Without labels a client can train no head."),
-    why="Phones with many owners do best in their own mixture when a part stays with each. A newcomer has no part "
-        "of its own yet. With 20 clients every method that is private at this ε lies below training alone with as "
-        "many passes, and with ten the noise weighs more. "
+    why="With many phones, fine-tuning at home is above staying alone for as many passes. A newcomer has no part "
+        "of its own yet. With 20 clients the three private methods that were tested at this ε lie below training "
+        "alone with as many passes, and with ten the noise weighs more. "
         "Without labels a client can train no head, so features come first.",
     wrong_answers=(
         WrongAnswer("one for all", dict.fromkeys(CASES, "shared"), "phones",
