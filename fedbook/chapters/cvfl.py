@@ -12,14 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 from torch import Tensor
 
-from fedbook.chapters.fedsc import draw_learning
 from fedbook.lab import style
 from fedbook.lab.compare import not_right, short
 from fedbook.lab.draw import draw_images
 from fedbook.lab.exercises import WrongAnswer, by_hand, exercise
 
 __all__ = [
-    "draw_by_bytes", "draw_cells", "draw_densities", "draw_dither", "draw_errors", "draw_learning", "draw_path",
+    "draw_cells", "draw_curves", "draw_densities", "draw_dither", "draw_errors", "draw_path",
     "draw_quarters", "draw_readings", "draw_round", "draw_split",
 ]  # fmt: skip
 
@@ -137,18 +136,21 @@ def draw_readings(ax: Axes, true: Tensor, guess: Tensor) -> None:
     draw_images(ax, both[:, None], columns=len(true))
 
 
-def draw_by_bytes(
-    ax: Axes, megabytes: Mapping[str, Sequence[Sequence[float]]], scores: Mapping[str, Sequence[Sequence[float]]],
-    chosen: str,
+def draw_curves(
+    ax: Axes, places: Mapping[str, Sequence[Sequence[float]]], scores: Mapping[str, Sequence[Sequence[float]]],
+    seeds: bool = True,
 ) -> None:  # fmt: skip
-    """The mean score of each method against the megabytes that had crossed, named at its end; the start left out."""
-    looks = ("-", "--", "-.", ":")
-    for line, (name, runs) in zip(looks, scores.items(), strict=False):
-        x, y = np.mean(megabytes[name], 0)[1:], np.mean(runs, 0)[1:]
-        colour = style.PALETTE[1] if name == chosen else style.FAINT_REFERENCE
-        ax.plot(x, y, color=colour, linewidth=2.2, linestyle=line, marker="", label=name)
-    ax.set_xscale("log")
-    ax.legend(loc="lower right", fontsize=9)
+    """The mean score of each method against rounds or megabytes, with ``seeds`` also each run, pale; no starts.
+
+    Shapes: a name to [S, T] in both.
+    """
+    colours = (style.STRONG_REFERENCE, style.PALETTE[1], style.PALETTE[3], style.PALETTE[5])
+    looks = zip(colours, ("-", "--", "-.", ":"), strict=True)
+    for (colour, line), (name, runs) in zip(looks, scores.items(), strict=True):
+        look = {"color": colour, "linestyle": line, "marker": ""}
+        if seeds:
+            ax.plot(np.array(places[name]).T[1:], np.array(runs).T[1:], linewidth=0.7, alpha=0.35, **look)
+        ax.plot(np.mean(places[name], 0)[1:], np.mean(runs, 0)[1:], linewidth=2.2, label=name, **look)
 
 
 def draw_path(ax: Axes, points: np.ndarray, steps: int, best: np.ndarray, curvature: np.ndarray) -> None:
@@ -455,11 +457,11 @@ def check_serve(answer: Any) -> str | None:
 @exercise(
     "05-8",
     solution="rounds",
-    hints=("What is the same for both runs cannot explain a difference.",
+    hints=("A factor that both runs have cannot explain a difference.",
            "A round is about fifteen times smaller, not sixteen. How many times fewer bytes does the table say?",),
     why="Headers and biases take the factor from sixteen to fifteen. What the table says is lower still, and that "
-        "part can only be rounds. The downlink is the same for both runs, dither and positions cost no bytes "
-        "here.",
+        "part can only be rounds. Every view goes down four times in both runs, so this cancels in the ratio. "
+        "Dither and positions cost no bytes here.",
     wrong_answers=(
         WrongAnswer("headers", "headers", "larger",
                     "Headers and biases take the factor from 16 to about 15. What takes it further down?"),
@@ -478,5 +480,5 @@ def check_reason(answer: Any) -> str | None:
     if word in ("dither", "positions"):
         return f"That costs two-bit scalar nothing: {word}."
     if word == "downlink":
-        return "That is the same for both runs."
+        return "Every view goes down four times in both runs: the same factor cancels."
     return None if word == "rounds" else "There is a larger reason than headers and biases."
