@@ -202,10 +202,10 @@ by_hand(
     "04-3",
     solution={"clipped with the body": 2.0, "beside it in clear": math.inf},
     hints=(
-        "Which vector does the accountant bound, and does it matter what its entries mean?",
+        "Which vector does the clip bound, and does it matter what its entries mean?",
         "A message without noise: which epsilon bounds what it tells?",
     ),
-    why="Clipped together the whole vector has length C at most, whatever its entries mean: the accountant's ε "
+    why="Clipped together the whole vector has length C at most, whatever its entries mean: the ε of the run "
         "holds. A message in clear has no noise, so no finite ε bounds what it tells.",
     wrong_answers=(
         WrongAnswer("longer is worse", {"clipped with the body": 4.0, "beside it in clear": math.inf},
@@ -368,7 +368,7 @@ by_hand(
 )  # fmt: skip
 
 
-# --- 04-8: explain a figure
+# --- 04-8: read a table
 
 
 by_hand(
