@@ -233,7 +233,8 @@ def draw_floor(ax: Axes, measured: Mapping[str, tuple[Sequence[float], Sequence[
 by_hand(
     "03-1",
     solution=math.log(100.0),
-    hints=("For 1 x 1 matrices the length of U at X is |U| / X.", "Integrate dX / X from 10 to 1000."),
+    hints=("A small step dX at X has length dX / X, and X grows on the way.", "Integrate dX / X from 10 to 1000."),
+    why="The length of a step is another one at every X, so integrate: ln 1000 - ln 10 = ln 100.",
     wrong_answers=(
         WrongAnswer("flat", 990.0, "got 990", "That is the flat distance. Here a step counts beside the place X."),
         WrongAnswer("two", 2.0, "got 2", "Right idea, other base: the integral of dX / X is the natural logarithm."),
