@@ -346,13 +346,14 @@ by_hand(
     solution=_PEAK,
     hints=("At which end do the clients agree most, and what happens there to BYOL's own loss?",
            "At which end does nothing cross the wire that matters?"),
-    why="At μ = 0 nothing pulls the clients together. At μ = 8 the agreement outweighs all that BYOL's own loss "
-        "asks. It is no collapse: then BYOL's own loss would be near 0.",
+    why="At μ = 0 nothing pulls the clients together. At μ = 8 the agreement outweighs much of what BYOL's own loss "
+        "asks: that loss is higher than at μ = 0. So this is not the constant answer, whose loss is 0. How many "
+        "directions are left, the figure does not say.",
     wrong_answers=(
         WrongAnswer("swapped", {"mu = 0": "agreement only", "mu = 8": "alone"}, "mu = 0",
                     "With mu 0 the pull has no weight: every client learns by itself."),
         WrongAnswer("collapse", {"mu = 0": "alone", "mu = 8": "collapse"}, "mu = 8",
-                    "A collapsed client has no CKA near 1. These clients agree nearly perfectly."),
+                    "The constant answer has BYOL loss 0. Here that loss is the highest of all."),
         WrongAnswer("alone twice", {"mu = 0": "alone", "mu = 8": "alone"}, "mu = 8",
                     "They are anything but alone: look at the grey curve."),
         WrongAnswer("other words", {"mu = 0": "bad", "mu = 8": "good"}, "mu = 0"),
