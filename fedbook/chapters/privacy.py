@@ -129,7 +129,8 @@ def _half_each(weight: Tensor, bias: Tensor, bound: float) -> tuple[Tensor, Tens
     solution=solution_clip_model,
     hints=("How long is the vector that holds the entries of both tensors?",
            "Two tensors of length C each make one of length sqrt(2) C: take one factor for both."),
-    why="With a factor each the update is at most sqrt(2) C long.",
+    why="With a factor each the update is at most sqrt(2) C long. Clipping each tensor to C / sqrt(2) keeps the "
+        "promise, but it bends the update and shortens more than it must.",
     wrong_answers=(
         WrongAnswer("each by itself", _each_by_itself, "length 1.41421",
                     "Two tensors of length C make an update of length sqrt(2) C: clip them with one common factor."),
