@@ -131,7 +131,7 @@ def _wrong_way(theta, models, sizes, rate):
     "00-2",
     solution=solution_server_step,
     hints=("The update of client k is its model minus the model that it was sent.",
-           "With rate 1 the result must be the weighted mean of the models."),
+           "With rate 1 the result must be the weighted mean of the models, with rate 0 the old theta."),
     wrong_answers=(
         WrongAnswer("unweighted", _unweighted_step, "sizes = [3, 1]", "All clients count the same: weigh by sizes."),
         WrongAnswer("models for updates", _models_not_updates, "sizes = [3, 1]",
