@@ -68,14 +68,16 @@ def draw_learning(
 
 def draw_steps(ax: Axes, steps: pd.DataFrame, chosen: str) -> None:
     """kNN accuracy against the step size: the mean over seeds of each method with its 95 % interval."""
-    looks = ("-", "--", "-.")
-    for line, (name, rows) in zip(looks, steps.groupby("method"), strict=False):
+    looks = (("-", style.FAINT_REFERENCE), ("--", style.STRONG_REFERENCE), ("-.", style.FAINT_REFERENCE))
+    for (line, grey), (name, rows) in zip(looks, steps.groupby("method"), strict=False):
         found = rows.groupby("lr")["knn"].apply(lambda v: mean_interval(list(v)))
-        colour = style.PALETTE[1] if name == chosen else style.FAINT_REFERENCE
+        colour = style.PALETTE[1] if name == chosen else grey
         mean = [one.mean for one in found]
         ax.plot(found.index, mean, color=colour, marker="", linestyle=line, linewidth=2, label=name)
         low, high = ([getattr(one, side) or one.mean for one in found] for side in ("low", "high"))
         ax.fill_between(found.index, low, high, color=colour, alpha=0.15, linewidth=0)
+        for edge in (low, high):
+            ax.plot(found.index, edge, color=colour, marker="", linestyle=line, linewidth=0.8, alpha=0.6)
     ax.legend(loc="lower left")
     ax.set_xscale("log")
 
