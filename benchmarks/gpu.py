@@ -198,7 +198,7 @@ def main(argv: list[str] | None = None) -> int:
             if any(table.get(word) != value for word, value in mine.items()):
                 try:
                     found = rows("cpu" if tiny else "cuda")
-                    table = mine | {"seconds": round(time.perf_counter() - begun, 1), "rows": found}
+                    table = mine | {"seconds": round(time.perf_counter() - begun, 3), "rows": found}
                     outputs.write(path, json.dumps(table, indent=1) + "\n")
                 except Exception as error:
                     table = {"rows": [{"failed": f"{type(error).__name__}: {error}"}]}  # not stored
