@@ -315,7 +315,7 @@ def check_paired_interval(answer: Callable[[Tensor, Tensor], tuple[float, float]
 by_hand(
     "00-r7",
     solution=1,
-    hints=("The bar is the highest accuracy reached without learning.",),
+    hints=("The fair bar is the highest accuracy reached without learning.",),
     why="Raw pixels need no learning and have 96 %. The other controls are easier to beat.",
     wrong_answers=(
         WrongAnswer("against chance", 87, "87", "Guessing is no serious rival: pixels and untrained networks are."),
