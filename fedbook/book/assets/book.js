@@ -8,6 +8,8 @@ const mark = () => boxes.forEach(box => {
   else box.removeAttribute('tabindex');
 });
 new ResizeObserver(mark).observe(document.body);
+addEventListener('load', mark);
+document.fonts.ready.then(mark); // formulas widen when their fonts arrive, and the page need not
 
 // The contents of the page are folded where they would stand before its text.
 const fold = document.querySelector('aside details');
