@@ -268,7 +268,7 @@ class PrivacyLedger:
     def _why_not(self, shown: float | None) -> str | None:
         """Why the run has no epsilon, or None if it has one."""
         if self._in_clear:
-            return "without noise leave " + "; ".join(self._in_clear)
+            return "no noise on " + "; ".join(self._in_clear)
         if not self._kinds:
             return "no noised release was recorded"
         return None if shown is not None else "a release has too little noise for a finite epsilon"
