@@ -56,7 +56,7 @@ def draw_round(ax: Axes) -> None:
     bars = [(1.0, 0, 1.6, "embed", PARTY), (0.0, 0, 2.2, "embed", PARTY), (2.0, 3.2, 0.9, "compress θ₀", SERVER)]
     for x, width, y, text, colour in [(x, w, y, t, c) for y, x, w, t, c in bars]:
         _bar(ax, x, y, width, text if width > 1.2 else "", colour)
-    ax.text(3.65, 2.38, "$\\mathcal{C}_0(\\theta_0)$", ha="center", va="bottom", color=SERVER)
+    ax.text(3.3, 2.38, "compress θ₀", ha="left", va="bottom", color=SERVER)
     for y, start in ((1.0, 1.6), (0.0, 2.2)):
         _arrow(ax, (start, y + 0.2), (3.15, 1.8), UP)
     ax.text(1.6, 1.55, "ĥ up", color=UP, ha="center")
