@@ -263,8 +263,8 @@ CASES = {
            "How many clients does the noise of user-level privacy need?",
            "Without labels a client can train no head."),
     why="With many phones, fine-tuning at home is above staying alone for as many passes. A newcomer has no part "
-        "of its own yet. With 20 clients the three private methods that were tested at this ε lie below training "
-        "alone with as many passes, and with ten the noise weighs more. "
+        "of its own yet. With 20 clients the three private methods that were compared with staying alone for as "
+        "many passes lie below it, and with ten the noise weighs more. "
         "Without labels a client can train no head, so features come first.",
     wrong_answers=(
         WrongAnswer("one for all", dict.fromkeys(CASES, "shared"), "phones",
