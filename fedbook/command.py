@@ -191,7 +191,7 @@ def _parser() -> Parser:
     listing = commands.add_parser("list", help="papers, methods, problems, profiles; of one paper every setting")
     words = listing.add_argument("paper", nargs="?", help="a name, a chapter's number or its notebook")
     words.completer = completion.papers
-    listing.add_argument("--json", action="store_true")
+    listing.add_argument("--json", action="store_true", help="as JSON")
     listing.set_defaults(call=_list)
 
     about = "run one method; the last line printed is its result as JSON"
@@ -203,7 +203,7 @@ def _parser() -> Parser:
     running.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out, same settings")
     running.add_argument("--engine", choices=("simulator", "flower"), default="simulator",
                          help="flower: Flower's deployment engine, on this machine")  # fmt: skip
-    running.add_argument("--nodes", type=_whole, default=3, help="of --engine flower; default 3")
+    running.add_argument("--nodes", type=_whole, help="of --engine flower; default 3")
     running.set_defaults(call=_run)
 
     about = "the paper's table: methods side by side over several seeds"
@@ -225,8 +225,9 @@ def _parser() -> Parser:
     booking = commands.add_parser("book", help="run notebooks, write the pages of all: build/book/index.html")
     words = booking.add_argument("chapters", nargs="*", metavar="CHAPTER", help="numbers or names; default all")
     words.completer = completion.chapters
-    booking.add_argument("--profile", default="quick").completer = completion.profiles
-    booking.add_argument("--out", type=_folder, default=Path("build/book"))
+    words = booking.add_argument("--profile", default="quick", help="sizes of their runs; default quick")
+    words.completer = completion.profiles
+    booking.add_argument("--out", type=_folder, default=Path("build/book"), help="default build/book")
     booking.add_argument(
         "--commit", action="store_true", help="rewrite the notebooks in place, with their own parameters"
     )
@@ -251,9 +252,9 @@ def _parser() -> Parser:
     grading.set_defaults(call=_grade)
 
     data = commands.add_parser("data", help="fetch, verify and report a dataset")
-    data.add_argument("name", nargs="?").completer = completion.datasets
+    data.add_argument("name", nargs="?", help="of a dataset").completer = completion.datasets
     data.add_argument("--list", action="store_true", help="the datasets there are")
-    data.add_argument("--root", type=_folder)
+    data.add_argument("--root", type=_folder, help="where it lies or goes; default: see data/README.md")
     data.add_argument("--verify", action="store_true", help="only report what is there")
     data.add_argument("--from", type=Path, dest="benchmark", metavar="DIR", help="mimic3: the benchmark's CSVs")
     data.set_defaults(call=_data)
@@ -266,8 +267,11 @@ def _experiment(parser: argparse.ArgumentParser) -> None:
     words.completer = completion.papers
     parser.add_argument("-h", "--help", nargs=0, action=Explain, help="after PAPER: what it offers, every setting")
     parser.add_argument("--problem", help="default the paper's first").completer = completion.problems
-    parser.add_argument("--profile", default="quick", help="quick, standard or paper").completer = completion.profiles
-    words = parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
+    words = parser.add_argument("--profile", default="quick", help="quick (the default), standard or paper: sizes")
+    words.completer = completion.profiles
+    words = parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes", help="a setting; may be repeated"
+    )
     words.completer = completion.settings
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
 
@@ -373,6 +377,8 @@ def _run(options: argparse.Namespace) -> int:
         raise BadArguments(str(error)) from error
     if options.engine == "flower":
         return _run_on_flower(options, plan)
+    if options.nodes is not None:
+        raise BadArguments(f"--nodes: got {options.nodes}; allowed with --engine flower only")
     with sharding.joined(plan.device):
         return _run_first(options, plan) if sharding.rank() == 0 else _run_along(options, plan)
 
@@ -385,11 +391,12 @@ def _run_on_flower(options: argparse.Namespace, plan: Plan) -> int:
         raise BadArguments(f"--engine: got flower, but {error.name} is not installed; allowed is {allowed}") from error
     if options.out is None:
         raise BadArguments("--out: got nothing; allowed with --engine flower is a folder, for what nodes must remember")
-    identity = {"command": "run", "engine": "flower", "nodes": options.nodes, "paper": plan.paper.name}
+    nodes = 3 if options.nodes is None else options.nodes
+    identity = {"command": "run", "engine": "flower", "nodes": nodes, "paper": plan.paper.name}
     identity |= {"method": plan.method, "problem": plan.problem, "seed": options.seed, **plan.settings()}
     with outputs.claimed(options.out, identity, LEFT, options.resume, prolonged="rounds"):
         try:
-            result = loopback.launch(plan, options.out, options.nodes)
+            result = loopback.launch(plan, options.out, nodes)
         except ValueError as error:
             raise BadArguments(str(error)) from error
     for lost in result["lost"]:
@@ -454,19 +461,15 @@ def _compare(options: argparse.Namespace) -> int:
     _resumable(options)
     try:
         arguments.integer("seeds", options.seeds, 1, 1000)
-        methods = list(dict.fromkeys(_words(options.methods))) if options.methods else list(paper.methods)
+        methods = list(paper.methods if options.methods is None else dict.fromkeys(_words(options.methods)))
         changes = _pairs("--set", options.changes)
         vary = {key: _words(text) for key, text in _pairs("--vary", options.vary).items()}
         tune = {key: _words(text) for key, text in _pairs("--tune", options.tune).items()}
         shorter = _pairs("--tune-set", options.tune_set)
         options_named = ("--set", "--vary", "--tune", "--tune-set")
         vary, tune = experiment.axes(paper, changes, vary, tune, shorter, options_named)
-        plans = []
-        for method in methods:  # all names and values are checked before the first run
-            for point in experiment.grid(vary | tune):
-                asked = paper, method, options.problem, options.profile, changes | point, (0,), options.device
-                plans.append(experiment.plan(*asked))
-            experiment.plan(paper, method, options.problem, options.profile, changes | shorter, (0,), options.device)
+        asked = paper, methods, options.problem, options.profile, changes, vary | tune, shorter, options.device
+        plans = experiment.plans(*asked)
         settled = experiment.plan(paper, methods[0], options.problem, options.profile, changes, (0,), options.device)
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error
@@ -603,15 +606,15 @@ def _grade(options: argparse.Namespace) -> int:
 
     from fedbook.book import classroom
 
-    if options.out is not None and options.out.is_dir():
-        raise BadArguments(f"--out: got {str(options.out)!r}, a folder; allowed is a file")
+    if options.out is not None and (options.out.is_dir() or not options.out.absolute().parent.is_dir()):
+        raise BadArguments(f"--out: got {str(options.out)!r}; allowed is a file in a folder that is there")
     try:
         grades = classroom.grade(options.folder, options.timeout)
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error
+    print(classroom.table(grades))
     if options.out is not None:
         outputs.write(options.out, pandas.DataFrame(grades).to_csv(index=False))
-    print(classroom.table(grades))
     counts = {status: sum(one.status == status for one in grades) for status in classroom.STATUSES}
     print(json.dumps({"students": len({one.student for one in grades}), **counts}))
     return 0

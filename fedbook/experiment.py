@@ -58,7 +58,8 @@ class Plan:
         """The run, ready to start. Raises: BadSettings, fedbook.data.DataNotFound."""
         settings = self.settings()
         if Compression in self.paper.settings:
-            options["compose"] = own_settings(Compression, settings).around
+            inner, outer = own_settings(Compression, settings).around, options.get("compose")
+            options["compose"] = inner if outer is None else lambda algorithm: outer(inner(algorithm))
         try:
             return self.paper.build(self.method, self.problem, settings, self.seeds, self.device, **options)
         except BrokenFile:
@@ -85,7 +86,7 @@ def plan(
     problem = arguments.one_of("problem", next(iter(paper.problems)) if problem is None else problem, paper.problems)
     profile = arguments.one_of("profile", profile, paper.profiles)
     defaults = paper.defaults()
-    read = {name: _read(name, value, defaults) for name, value in (changes or {}).items()}
+    read = {name: _read("--set", name, value, defaults) for name, value in (changes or {}).items()}
     seeds = tuple(arguments.integer("seed", seed, 0, 2**63 - 1) for seed in seeds)
     chosen = Plan(paper, method, problem, profile, read, seeds, pick_device(device))
     settings = chosen.settings()
@@ -102,8 +103,8 @@ def pick_device(word: str) -> str:
     return ("cuda" if torch.cuda.is_available() else "cpu") if word == "auto" else word
 
 
-def _read(name: str, value: Any, defaults: Mapping[str, Any]) -> Any:
-    kind = type(defaults[arguments.one_of("--set", name, defaults)])
+def _read(word: str, name: str, value: Any, defaults: Mapping[str, Any]) -> Any:
+    kind = type(defaults[arguments.one_of(word, name, defaults)])
     if not isinstance(value, str) or kind is str:
         return value
     try:
@@ -111,8 +112,8 @@ def _read(name: str, value: Any, defaults: Mapping[str, Any]) -> Any:
             return {"true": True, "false": False}[value.lower()]
         return kind(value)
     except (KeyError, ValueError):
-        word = {int: "a whole number", float: "a number", bool: "true or false"}[kind]
-        raise ValueError(f"--set {name}: got {value!r}; allowed is {word}") from None
+        allowed = {int: "a whole number", float: "a number", bool: "true or false"}[kind]
+        raise ValueError(f"{word} {name}: got {value!r}; allowed is {allowed}") from None
 
 
 def axes(
@@ -135,15 +136,17 @@ def axes(
             raise arguments.wrong(ValueError, one, both[0], f"a setting that {other} does not name as well")
     if tune_changes and not tune:
         raise arguments.wrong(ValueError, words[3], sorted(tune_changes)[0], f"used beside {words[2]} only")
-    return _axis(vary, paper), _axis(tune, paper)
+    for name, value in tune_changes.items():
+        _read(words[3], name, value, paper.defaults())
+    return _axis(words[1], vary, paper), _axis(words[2], tune, paper)
 
 
-def _axis(values_by_name: Mapping[str, Sequence[Any]], paper: Paper) -> dict[str, list[Any]]:
+def _axis(word: str, values_by_name: Mapping[str, Sequence[Any]], paper: Paper) -> dict[str, list[Any]]:
     read = {}
     for name, values in values_by_name.items():
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise arguments.wrong(ValueError, name, values, "a non-empty list of values")
-        read[name] = list(dict.fromkeys(_read(name, value, paper.defaults()) for value in values))
+        read[name] = list(dict.fromkeys(_read(word, name, value, paper.defaults()) for value in values))
     return read
 
 
@@ -280,6 +283,7 @@ def compare(
     methods = list(dict.fromkeys(methods))
     vary, tune = axes(paper, changes or {}, vary or {}, tune or {}, tune_changes or {})
     out = None if out is None else Path(out)
+    plans(paper, methods, problem, profile, changes or {}, vary | tune, tune_changes or {}, device)
     saved = None if out is None else saved_in(out)
     if saved is not None and "paper" in saved:  # it came to its end
         return saved
@@ -326,6 +330,19 @@ def compare(
     )  # fmt: skip
 
 
+def plans(
+    paper: Paper, methods: Sequence[str], problem: str | None, profile: str, changes: Mapping[str, Any],
+    axes: Mapping[str, Sequence[Any]], tune_changes: Mapping[str, Any], device: str,
+) -> list[Plan]:  # fmt: skip
+    """All that a comparison would run, so that names and values that are not allowed are refused before any work."""
+    chosen = []
+    for method in methods:
+        for point in grid(axes):
+            chosen.append(plan(paper, method, problem, profile, dict(changes) | point, (0,), device))
+        plan(paper, method, problem, profile, dict(changes) | dict(tune_changes), (0,), device)
+    return chosen
+
+
 def _joined(commits: Sequence[str | None]) -> str | None:
     """One commit, or several where an interrupted comparison went on with another version of the code."""
     return commits[0] if len(commits) == 1 else ", ".join(map(str, commits))
@@ -340,8 +357,9 @@ def _trials(paper, method, problem, profile, base, tune, device, out, cell, done
         values = " ".join(f"{name}={value}" for name, value in setting.items())
         label = f"tuning {method}, trial {number} of {len(settings)}, {values}"
         rounds, _ = _executed(trial, label, out, f"{cell}-{number}.pt")
-        last = [row[-1] for row in _curve(rounds, paper.metric)[paper.metric] if row and not rounds.diverged]
-        score = sum(last) / len(last) if last and all(math.isfinite(v) for v in last) else None
+        last = [row[-1] for row in _curve(rounds, paper.metric)[paper.metric] if row]
+        lost = any(ended(rounds, paper.metric, slot)[0] == "diverged" for slot in range(len(last)))
+        score = sum(last) / len(last) if last and not lost else None
         yield {"settings": setting, "mean": score}
 
 
@@ -407,6 +425,8 @@ def commit() -> str | None:
         return subprocess.run(["git", *command], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
+        if Path(git("rev-parse", "--show-toplevel")).resolve() != folder.parent.resolve():
+            return None  # installed somewhere inside another project's checkout
         return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "--", ".") else "")
     except (OSError, subprocess.CalledProcessError):
         return None
@@ -426,7 +446,9 @@ def summary(table: Mapping[str, Any]) -> dict[str, Any]:
     """One short entry a cell of a comparison: mean, deviation and number of seeds of the metric."""
     cells = []
     for cell in table["cells"]:
-        recorded = [run["metrics"].get(table["metric"]) for run in cell["runs"]]
+        recorded = [
+            None if run.get("ended") == "diverged" else run["metrics"].get(table["metric"]) for run in cell["runs"]
+        ]
         values = torch.tensor([float("nan") if value is None else value for value in recorded], dtype=torch.float64)
         deviation = float(values.std()) if len(values) > 1 else None
         cells.append(

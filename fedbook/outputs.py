@@ -7,7 +7,7 @@ import os
 import socket
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -42,7 +42,8 @@ def replaced(path: str | Path) -> Iterator[BinaryIO]:
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # its folder is none
+            part.unlink(missing_ok=True)
 
 
 def write(path: str | Path, text: str) -> None:

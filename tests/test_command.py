@@ -111,8 +111,10 @@ def test_a_paper_answers_to_its_chapter_and_to_the_notebook(capsys):
             papers.paper(str(number))
             is papers.paper(notebook)
             is papers.paper(f"{notebook}.ipynb")
+            is papers.paper(f"notebooks/{notebook}.ipynb")
             is papers.paper(name)
         )
+    assert papers.paper("notebooks/01_fedsc_results.ipynb") is papers.paper("1")
     status, out, _ = call(capsys, "run", "0", *TINY, "--set", "rounds=1")
     assert status == 0 and json.loads(out[-1])["paper"] == "fedavg"
     assert call(capsys, "--version") == (0, [f"fedbook {fedbook.__version__}"], "")
@@ -204,7 +206,16 @@ REFUSED = {
     "compare value": (["compare", "fedavg", "--set", "lr=-1"], "lr: got -1.0; allowed is"),
     "compare axis": (["compare", "fedavg", "--vary", "alpha=1,0"], "alpha: got 0.0; allowed is"),
     "compare seeds": (["compare", "fedavg", "--seeds", "0"], "seeds: got 0; allowed is"),
-    "compare tune": (["compare", "fedavg", "--tune", "speed=1"], "--set: got 'speed'"),
+    "compare tune": (["compare", "fedavg", "--tune", "speed=1"], "--tune: got 'speed'"),
+    "compare tune type": (["compare", "fedavg", "--tune", "lr=abc"], "--tune lr: got 'abc'; allowed is a number"),
+    "compare vary": (["compare", "fedavg", "--vary", "speed=1"], "--vary: got 'speed'"),
+    "compare tune-set": (
+        ["compare", "fedavg", "--tune", "lr=1", "--tune-set", "speed=1"],
+        "--tune-set: got 'speed'",
+    ),
+    "compare nothing": (["compare", "fedavg", "--methods", ""], "method: got ''; allowed is one of"),
+    "nodes of nothing": (["run", "fedavg", "--nodes", "3"], "--nodes: got 3; allowed with --engine flower only"),
+    "grades nowhere": (["grade", "notebooks", "--out", "nowhere/grades.csv"], "--out: got 'nowhere/grades.csv'"),
 }
 
 

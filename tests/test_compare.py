@@ -2,6 +2,7 @@
 
 import copy
 import json
+import subprocess
 
 import numpy as np
 import pytest
@@ -129,3 +130,40 @@ def test_a_risk_that_falls_by_orders_of_magnitude_gets_a_logarithmic_axis(table)
     risk["cells"] = [{**cell, "curve": {"round": [1, 2, 3], "excess_risk": [[1.0, 1e-3, 1e-6]] * 2}}
                      for cell in table["cells"]]  # fmt: skip
     assert axes_of(risk).get_yscale() == "log"
+
+
+def test_a_step_with_which_runs_diverge_is_not_chosen():
+    """Without numbers a model answers class 0 for everything, which is sometimes better than an honest beginning."""
+    changes = {"rounds": 1, "clients": 20, "clients_per_round": 1, "model": "linear"}
+    fedavg, words = papers.paper("fedavg"), ("digits", "quick")
+    table = experiment.compare(fedavg, ["fedavg"], *words, changes, 2, tune={"lr": [1e-7, 1e6, 1e30]}, device="cpu")
+    [cell] = table["cells"]
+    assert cell["tuned"] == {"lr": 1e-7} and [trial["mean"] is None for trial in cell["tried"]] == [False, True, True]
+    lost = experiment.compare(fedavg, ["fedavg"], *words, changes | {"lr": 3e38}, 2, device="cpu")
+    assert [run["ended"] for run in lost["cells"][0]["runs"]] == ["diverged"] * 2
+    assert [run["metrics"]["accuracy"] for run in lost["cells"][0]["runs"]] == [None, None]
+    assert experiment.summary(lost)["cells"][0]["mean"] is None
+
+
+def test_names_are_checked_before_the_first_run(monkeypatch):
+    monkeypatch.setattr(experiment, "_executed", lambda *_: pytest.fail("something ran"))
+    with pytest.raises(ValueError, match="method: got 'fedsgdd'"):
+        experiment.compare(papers.paper("fedavg"), ["fedavg", "fedsgdd"], "digits", seeds=1, device="cpu")
+
+
+def test_the_commit_is_of_our_own_checkout_only(tmp_path, monkeypatch):
+    """Installed below somebody else's repository, say in its .venv."""
+    own = tmp_path / "other" / ".venv" / "fedbook"
+    own.mkdir(parents=True)
+    subprocess.run(["git", "init", "-q", str(tmp_path / "other")], check=True)
+    words = ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "theirs"]
+    subprocess.run(["git", "-C", str(tmp_path / "other"), *words], check=True)
+    monkeypatch.setattr(experiment, "__file__", str(own / "experiment.py"))
+    assert experiment.commit() is None
+
+
+def test_what_is_composed_by_hand_comes_on_top_of_the_settings():
+    seen = []
+    chosen = experiment.plan(papers.paper("fedavg"), "fedavg", "digits", changes={"compressor": "topk", "bits": 4})
+    rounds = chosen.rounds(compose=lambda algorithm: seen.append(algorithm) or algorithm)
+    assert seen == [rounds.algorithm] and "composed" in rounds.algorithm.configuration()

@@ -66,8 +66,10 @@ def _usable(name: str, root: Path) -> None:
         raise wrong(
             ValueError, "new-paper", str(root), 'a checkout, with fedbook installed from it: pip install -e "."'
         )
-    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) or len(name) > 30 or keyword.iskeyword(name):
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) or len(name) > 30:
         raise wrong(ValueError, "NAME", name, "at most 30 small letters, digits and single _, beginning with a letter")
+    if keyword.iskeyword(name) or importlib.util.find_spec(name) is not None:
+        raise wrong(ValueError, "NAME", name, "no word of Python and no name of a module that is installed")
     taken = {*papers.NAMES, *(one.slug for one in CHAPTERS), *(path.stem for path in (root / "tests/papers").iterdir())}
     taken |= {path.stem for path in (*(root / "fedbook/papers").iterdir(), *(root / "fedbook/chapters").iterdir())}
     if name in taken | {kind for kind in KINDS} | {"new_paper"}:

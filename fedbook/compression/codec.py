@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedbook import arguments
+from fedbook.compression import messages
 from fedbook.compression.hexagonal import Hexagonal
 from fedbook.compression.scalar import UniformScalar
 from fedbook.compression.sparse import RandomK, Sparse, TopK
@@ -102,6 +103,7 @@ class AnyWidth:
         allowed = {word: kind for word, kind in COMPRESSORS.items() if kind.make is not None}
         arguments.one_of("name", self.name, allowed)
         arguments.integer("bits", self.bits, 1, allowed[self.name].most_bits)
+        messages.fixed_range(self.low, self.high)
 
     def made(self, width: int) -> Compressor:
         """The compressor for vectors of ``width`` components. Raises: ValueError (so few bits leave no component)."""
@@ -187,6 +189,8 @@ def triangle_wire(matrices: Tensor) -> Wire:
 
 def _triangles(rows: Tensor) -> list[Encoded]:
     arguments.tensor("rows", rows, ndim=3, kind="float", finite=False)
+    if bool(rows.isnan().any()):
+        raise arguments.wrong(ValueError, "rows", rows, "symmetric matrices [R, H, H] without NaN")
     if rows.shape[1] != rows.shape[2] or not torch.equal(rows, rows.mT):
         raise arguments.wrong(ValueError, "rows", rows, "symmetric matrices [R, H, H]")
     i, j = torch.triu_indices(*rows.shape[1:])

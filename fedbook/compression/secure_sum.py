@@ -225,6 +225,7 @@ class Summable:
 
     def encode(self, x: Tensor, rngs: list[np.random.Generator]) -> list[Encoded]:
         """R messages [R, B, P] in their wire format. Raises: TypeError, ValueError."""
+        x = messages.checked(x, rngs)
         sent = self.quantiser.encode(x.clamp(self.quantiser.low, self.quantiser.high), rngs)
         return self._packed(sent, tuple(x.shape), self.quantiser, self)
 

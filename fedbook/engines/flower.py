@@ -104,7 +104,11 @@ def report(rounds: Rounds, chosen: Plan, seconds: float) -> dict[str, Any]:
     result = experiment.result(rounds, chosen, seconds)
     result["privacy"]["not_counted"] += TRUST
     crossed = {f"messages_{way}": size for way, size in rounds.simulator.crossed.items()}
-    return result | {"engine": "flower", "lost": sorted(set(rounds.lost.values())), **crossed}
+    return result | {
+        "engine": "flower",
+        "lost": sorted({*rounds.lost_before.values(), *rounds.lost.values()}),
+        **crossed,
+    }
 
 
 def held(clients: int, nodes: int) -> dict[str, list[int]]:

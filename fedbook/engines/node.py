@@ -15,13 +15,14 @@ from fedbook.engines.parts import made, unpacked
 from fedbook.federation import checkpoint
 from fedbook.federation.cohort import Cohort
 from fedbook.federation.composed import composed, layers
-from fedbook.federation.exchange import Exchange
+from fedbook.federation.exchange import Diverged, Exchange
 from fedbook.federation.loop import Rounds
 from fedbook.federation.population import Federation, Group
 from fedbook.federation.simulator import Simulator
 from fedbook.federation.tree import Tree, leaves, tree_map
 
 STATE = "state.pt"
+REFUSED = (BrokenMessage, Diverged, KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError)
 
 
 class Node:
@@ -54,7 +55,7 @@ class Node:
         """The answer to one message; to one that it refuses, the reason."""
         try:
             return pack(self._work(unpack(request)))
-        except (BrokenMessage, KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+        except REFUSED as error:
             return pack({"refused": f"{type(error).__name__}: {error}"})
 
     def _work(self, asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,7 +56,8 @@ class Remote(Simulator):
 
     def __init__(self, transport: Transport, *args: Any, judged: bool = True, **options: Any):
         super().__init__(*args, **options)
-        self.transport, self.judged, self.crossed = transport, judged, {"down": 0, "up": 0}
+        self.transport, self.judged = transport, judged
+        self.crossed = {"down": 0, "up": 0}
 
     def open_round(self, t: int, attempt: int = 0) -> None:
         """Begin round ``t``, by a token that no other try of it has."""
@@ -157,6 +158,8 @@ class Remote(Simulator):
                 raise BrokenMessage(f"its {name} is no tensor with {rows} rows, one a client")
             if name.startswith("upload") and leaf.is_floating_point() and not bool(leaf.isfinite().all()):
                 raise BrokenMessage(f"its {name} has numbers that are not finite")
+            if name.startswith("trace") and leaf.ndim != 1:
+                raise BrokenMessage(f"its {name} is not one number a client")
         return Done(tree_map(lambda x: x.to(self.federation.device), tree), wire)
 
 
@@ -165,7 +168,7 @@ def _misfits(exchange: Exchange, read: Mapping[str, Sequence[Done | None]]) -> d
     wrong = {}
     for number in range(max(map(len, read.values()), default=0)):
         forms = {node: _form(done[number].tree["upload"]) for node, done in read.items() if done[number]}
-        if len(set(forms.values())) > 1:
+        if exchange.like or len(set(forms.values())) > 1:
             usual = _form(exchange.like, rows=False) if exchange.like else _most(forms.values())
             wrong |= {node: f"its upload has the form {form}; allowed is {usual or 'one for all'}"
                       for node, form in forms.items() if form != usual}  # fmt: skip

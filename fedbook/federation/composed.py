@@ -15,6 +15,7 @@ C: the clip's bound. d: components of an upload. z: the deviation of the noise o
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -434,6 +435,9 @@ def _check(name: str, chain: Chain) -> None:
         raise arguments.wrong(TypeError, "chains, a name", name, "the name of an upload, EXCHANGE/NAME, or *")
     if not isinstance(chain, Chain):
         raise arguments.wrong(TypeError, f"chains[{name!r}]", chain, "a Chain")
+    if re.search(" at 0x[0-9a-f]", repr(chain)):  # it names a run by what differs at the next: no resume, other noise
+        allowed = "parts whose repr says what they are, such as a dataclass's"
+        raise arguments.wrong(TypeError, f"chains[{name!r}]", chain, allowed)
     if not _noise(chain.transforms):
         return
     if name == EVERYTHING:

@@ -22,6 +22,10 @@ from fedbook.randomness import keyed, repeated, stream
 from fedbook.wire import Encoded, Wire
 
 
+class Diverged(Exception):
+    """The run's numbers are no longer finite; the message says which."""
+
+
 class ClientsLost(RuntimeError):
     """Clients that an engine can no longer reach, or whose messages it refused; the text says which and why."""
 

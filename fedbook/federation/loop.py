@@ -18,7 +18,7 @@ import torch
 from fedbook import arguments, interrupts
 from fedbook.federation import checkpoint, sharding
 from fedbook.federation.cohort import Cohort, Sampler
-from fedbook.federation.exchange import ClientsLost, Exchange, Round, drive
+from fedbook.federation.exchange import ClientsLost, Diverged, Exchange, Round, drive
 from fedbook.federation.history import History, Log, Record, finite
 from fedbook.federation.local import WAYS, choose
 from fedbook.federation.population import Federation
@@ -32,10 +32,6 @@ SAVING = 20  # as long as a checkpoint took, so many times is the run left to it
 
 class BudgetSpent(Exception):
     """The next release would take the run over its privacy budget; the message says which."""
-
-
-class Diverged(Exception):
-    """The run's numbers are no longer finite; the message says which."""
 
 
 @dataclass
@@ -182,6 +178,7 @@ class Rounds:
     ``observe(exchange, uploads)`` is called after each exchange (recording, teaching). ``simulator`` makes what
     delivers exchanges; see fedbook.engines for one that has the work done elsewhere. Clients that it loses are away
     from then on and the round is done again, where the algorithm ``goes_on_without`` them; else the run ends there.
+    A resumed run asks them again.
     Raises: TypeError, ValueError, checkpoint.CheckpointError.
     """
 
@@ -228,6 +225,7 @@ class Rounds:
             raise arguments.wrong(ValueError, "delta", delta, "a number in (0, 1) with a budget")
         self.stopped: str | None = None
         self.lost: dict[int, str] = {}  # client -> why an engine does without it
+        self.lost_before: dict[int, str] = {}  # the same, of earlier calls that this one resumes: asked again now
         self.tell: Callable[[str], None] | None = None  # called when a phase begins that may last: see run
         self.diverged = False
         first = sharding.rank() == 0  # of the processes that share the run: it alone evaluates and writes
@@ -295,9 +293,11 @@ class Rounds:
         return tuple(keys)
 
     def __iter__(self) -> Iterator[Record]:
-        self._set_up()
-        while self.t < self.total and self.stopped is None:
+        while self.stopped is None:
             try:
+                self._set_up()
+                if self.t >= self.total:
+                    return
                 record = self.step()
             except ClientsLost as lost:
                 self.lost |= dict.fromkeys(lost.clients, str(lost))
@@ -425,6 +425,8 @@ class Rounds:
             "bytes": self.bytes.state(),
             "privacy": [ledger.state() for ledger in self.privacy],
             "attempt": self.attempt,
+            "lost": self.lost_before | self.lost,
+            "crossed": self.simulator.crossed,
             "how": self.simulator.how,
             "chunk": self.simulator.chunk,
         }
@@ -465,6 +467,7 @@ class Rounds:
         self.bytes.load(state["bytes"])
         self.privacy = [PrivacyLedger.from_state(entry) for entry in state["privacy"]]
         self.attempt, self.identity = state["attempt"], state["identity"]
+        self.lost_before, self.simulator.crossed = state["lost"], state["crossed"]
         self.simulator.how, self.simulator.chunk = state["how"], state["chunk"]
         return state
 

@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fedbook import interrupts
+from fedbook.federation.exchange import Diverged
 from fedbook.federation.tree import Tree, leaves, tree_map
 from fedbook.wire import Encoded
 
@@ -119,7 +120,8 @@ def split(counts: Sequence[int], part: int, parts: int) -> list[slice]:
 def shared(counts: Sequence[int], work: Callable[[int, slice], Done]) -> list[Done]:
     """``work(number, rows)`` for lists of ``counts`` rows, each process its part; all results, in every process.
 
-    Raises: ProcessFailed in all processes if the work fails in one, KeyboardInterrupt in all if one was interrupted.
+    Raises: in all processes ProcessFailed if the work fails in one, Diverged if it says so, KeyboardInterrupt if one
+    was interrupted.
     """
     if size() == 1:
         return [work(number, slice(None)) for number in range(len(counts))]
@@ -145,17 +147,20 @@ def _tell(failed: BaseException | None) -> None:
     stopped = isinstance(failed, KeyboardInterrupt)
     number = stopped and (signal.SIGTERM if isinstance(failed, interrupts.Terminated) else signal.SIGINT)
     try:
-        heard = _all_objects((text, int(number)))
+        heard = _all_objects((text, int(number), str(failed) if isinstance(failed, Diverged) else None))
     except ProcessFailed:
         if failed is not None:  # the others left before they heard of it, perhaps for the same signal
             raise failed from None
         raise
-    for _, number in heard:
+    for _, number, _ in heard:
         if number:
             raise interrupts.Terminated if number == signal.SIGTERM else KeyboardInterrupt
-    for text, _ in heard:
-        if text is not None:
+    for text, _, diverged in heard:
+        if text is not None and diverged is None:
             raise ProcessFailed(text) from failed
+    for _, _, diverged in heard:
+        if diverged is not None:
+            raise Diverged(diverged) from failed
 
 
 def _all_objects(value: Any) -> list[Any]:

@@ -56,7 +56,7 @@ def cells(*tables: Table, **fixed: Any) -> list[tuple[Table, Cell]]:
 
 def scores(cell: Cell, metric: str) -> Tensor:
     """The metric after the last round for each seed, [S]; NaN where there is none (diverged, or no such number)."""
-    values = [run["metrics"].get(metric) for run in cell["runs"]]
+    values = [_metrics(run).get(metric) for run in cell["runs"]]
     return torch.tensor([math.nan if value is None else value for value in values], dtype=torch.float64)
 
 
@@ -90,7 +90,8 @@ def frame(*tables: Table, **fixed: Any) -> pd.DataFrame:
     """One row a cell and seed: paper, problem, method, the settings that vary, seed, what was tuned, what came out.
 
     Tuned settings are called ``tuned_lr``; metrics have their names (those by group ``metric.group``); what the run
-    cost: rounds, seconds, bytes_up, bytes_down, epsilon_spent, delta_spent. ``fixed`` picks cells.
+    cost: rounds, seconds, bytes_up, bytes_down, epsilon_spent, delta_spent. Metrics of a run that diverged are NaN.
+    ``fixed`` picks cells.
     Raises: ValueError (no such cell).
     """
     rows = []
@@ -105,11 +106,17 @@ def frame(*tables: Table, **fixed: Any) -> pd.DataFrame:
                 | {name: known.get(name) for name in varied}
                 | {"seed": run["seed"]}
                 | {f"tuned_{name}": cell["tuned"].get(name) for name in tuned}
-                | _flat(run["metrics"])
+                | _flat(_metrics(run))
                 | {name: run[name] for name in ("rounds", "seconds", "bytes_up", "bytes_down")}
                 | {f"{name}_spent": run[name] for name in ("epsilon", "delta")}
             )
     return pd.DataFrame(rows)
+
+
+def _metrics(run: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics of a run; none that count of one that diverged, whatever its last numbers were."""
+    lost = run.get("ended") == "diverged"
+    return {name: math.nan if lost and not isinstance(v, Mapping) else v for name, v in run["metrics"].items()}
 
 
 def _flat(metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,13 +145,18 @@ def differences(data: pd.DataFrame, metric: str, base: str, by: str = "method") 
     """``metric`` minus that of ``base`` over the same seeds: mean, low, high (Student's 95 % interval), seeds.
 
     A row each value of ``by`` but ``base``. Groups of which a run diverged are left out.
-    Raises: ValueError (``base`` is no value of ``by``; two rows of one seed: the frame needs one cell a group).
+    Raises: ValueError (``base`` is no value of ``by``, or a run of it diverged; two rows of one seed: the frame needs
+    one cell a group).
     """
     if base not in set(data[by]):
         raise arguments.wrong(ValueError, "base", base, f"one of {', '.join(map(str, data[by].unique()))}")
     if data.duplicated([by, "seed"]).any():
         raise arguments.wrong(ValueError, "data", list(data.columns), f"a frame with one row for each {by} and seed")
     wide = data.pivot(index="seed", columns=by, values=metric).astype(float)[list(data[by].unique())]
+    if not wide[base].notna().all():
+        raise arguments.wrong(
+            ValueError, "base", base, f"one all of whose runs have a number for {metric}: none that diverged"
+        )
     rows = {}
     for name in wide.columns.drop(base):
         if wide[name].notna().all():

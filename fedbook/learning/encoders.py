@@ -229,6 +229,7 @@ def encoder(name: str, shape: Sequence[int], width: int, projector: str = "mlp",
     """
     kind = ENCODERS[arguments.one_of("encoder", name, ENCODERS)]
     c, h, w = image_size(name, shape, kind.side)
+    width, hidden = arguments.integer("width", width, 1), arguments.integer("hidden", hidden, 0)
     after = PROJECTORS[arguments.one_of("projector", projector, PROJECTORS)]
     if projector == "none" and width != kind.features:
         raise arguments.wrong(ValueError, "width", width, f"{kind.features}, the features of {name}, without projector")

@@ -62,7 +62,10 @@ def fewest(y: Tensor) -> int:
 
 
 def few_rows(y: Tensor, count: int) -> Tensor:
-    """About ``count`` rows, evenly over the classes, ascending: the same for every seed; all where that is no fewer."""
+    """Rows evenly over the classes, ascending, the same for every seed: of each class as many.
+
+    At most ``count``, and of a class no more than the smallest has; all where ``count`` is no fewer, or 0.
+    """
     if not 0 < count < len(y):
         return torch.arange(len(y))
     per_class = max(1, count // int(y.max() + 1))
@@ -88,8 +91,9 @@ def knn_predict(
     arguments.tensor("test_h", test_h, shape=(None, train_h.shape[1]), kind="float")
     k = arguments.integer("k", k, 1, len(train_h))
     arguments.one_of("weights", weights, ("uniform", "softmax"))
-    classes = num_classes or int(train_y.max()) + 1
-    train, test = (normalize(h.to(torch.promote_types(h.dtype, torch.float32)), dim=1) for h in (train_h, test_h))
+    least = int(train_y.max()) + 1
+    classes = least if num_classes is None else arguments.integer("num_classes", num_classes, least)
+    train, test = (unit(h.to(torch.promote_types(h.dtype, torch.float32))) for h in (train_h, test_h))
     near = _nearest(train, test, k)
     votes_of, answers = max(1, BUDGET // (k * (train.shape[1] + classes))), []
     for queries, columns in zip(test.split(votes_of), near.split(votes_of), strict=True):
@@ -99,6 +103,12 @@ def knn_predict(
             votes = votes * torch.exp((distance.amin(1, keepdim=True) - distance) / 0.1)[..., None]
         answers.append(votes.sum(1).argmax(1))
     return torch.cat(answers)
+
+
+def unit(h: Tensor) -> Tensor:
+    """h / |h| along the last axis, 0 for zero vectors; tiny and huge ones have a direction, too. [..., D]."""
+    exponent = torch.frexp(h.abs().amax(-1, keepdim=True)).exponent  # a power of two changes no digit
+    return normalize(torch.ldexp(torch.ldexp(h, -(exponent // 2)), exponent // 2 - exponent), dim=-1)
 
 
 def _nearest(train: Tensor, test: Tensor, k: int) -> Tensor:

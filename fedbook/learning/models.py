@@ -207,7 +207,7 @@ def model(name: str, shape: tuple[int, int, int], classes: int) -> Model:
     Shapes: ``shape`` = (C, H, W) of one image. Raises: TypeError, ValueError (also: images too small for the model).
     """
     kind = MODELS[arguments.one_of("model", name, MODELS)]
-    size = image_size(name, shape, kind.side)
+    size, classes = image_size(name, shape, kind.side), arguments.integer("classes", classes, 1)
     return Model.of(name, lambda: kind.build(*size, classes))
 
 

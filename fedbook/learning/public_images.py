@@ -36,6 +36,7 @@ def alignment_images(
     fedbook.data.DataNotFound.
     """
     arguments.one_of("source", source, ("noise", "photographs", *IMAGES))
+    arguments.integer("count", count, 2)
     if source == "noise":
         # each float32 is a multiple of 2^-24 below 1: rounding a float64 could give 1
         return torch.from_numpy(stream(seed, "alignment noise").random((count, *shape), np.float32))

@@ -17,9 +17,9 @@ from torch import Tensor
 from fedbook import arguments
 from fedbook.federation.checkpoint import identity
 from fedbook.federation.cohort import Cohort, Everyone, FixedSize, Sampler
-from fedbook.federation.exchange import Exchange, Local, Reply, Round, weighted_mean
+from fedbook.federation.exchange import Diverged, Exchange, Local, Reply, Round, weighted_mean
 from fedbook.federation.local import Batches, Step, each_client, epochs, local_steps, sgd
-from fedbook.federation.loop import Algorithm, Diverged, Turn
+from fedbook.federation.loop import Algorithm, Turn
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, for_each, leaves, tree_map
 from fedbook.learning.encoders import Encoder

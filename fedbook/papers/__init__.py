@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from fedbook import arguments
@@ -14,11 +15,13 @@ NAMES = {"fedavg": 0, "fedsc": 1, "hetero_ssfl": 2, "prirfed": 3, "dp2_fedsam": 
 
 
 def paper(name: str) -> Paper:
-    """The experiments of a paper: its name, its chapter ("1") or the chapter's notebook ("01_fedsc", "01_fedsc.ipynb").
+    """The experiments of a paper: its name, its chapter ("1") or one of its notebooks ("01_fedsc", a path to it).
 
     Raises: TypeError, ValueError naming the papers there are.
     """
     chapters = {f"{number}": word for word, number in NAMES.items()} | {"00_start_here": "fedavg"}
     chapters |= {f"{number:02d}_{word}": word for word, number in NAMES.items()}
-    name = chapters.get(name.removesuffix(".ipynb"), name) if isinstance(name, str) else name
+    if isinstance(name, str):
+        notebook = PurePath(name).name.removesuffix(".ipynb").removesuffix("_results").removesuffix("_proofs")
+        name = chapters.get(notebook, name)
     return import_module(f"fedbook.papers.{arguments.one_of('paper', name, NAMES)}").PAPER

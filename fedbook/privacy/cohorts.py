@@ -108,8 +108,9 @@ class SecretCohorts:
     def add(self, release: Release) -> None:
         """Count the cohort of ``release``, or ``count`` of them if it has no round.
 
-        Releases of one round at one rate may have had one cohort, or one each, whenever they are recorded; their
-        noise is put together, as for one cohort, and the draw is marked as shared.
+        Releases of one round may have had one cohort, or one each, whenever they are recorded; their noise is put
+        together, as for one cohort, and the draw is marked as shared. At two rates the smaller cohort may be a part of
+        the larger (one stream draws both): who is in the larger then counts as being in both.
         """
         sampler, rate, z, t = release.sampler, release.rate, release.noise_multiplier, release.round
         if t is None:
@@ -117,11 +118,11 @@ class SecretCohorts:
             self._number[form] = self._number.get(form, 0) + release.count
             return
         shared, cost = release.count > 1, release.count * inverse_square(z)
-        for form in [form for form, rounds in self._rounds.items() if form[:2] == (sampler, rate) and t in rounds]:
+        for form in [form for form, rounds in self._rounds.items() if form[0] == sampler and t in rounds]:
             self._rounds[form].remove(t)
             if not len(self._rounds[form]):
                 del self._rounds[form]
-            shared, cost = True, cost + inverse_square(form[2])
+            shared, rate, cost = True, max(rate, form[1]), cost + inverse_square(form[2])
         if shared:
             z = 1 / math.sqrt(cost) if cost > 0 else 1e150  # less noise than whatever has no cost in floats
         self._rounds.setdefault((sampler, rate, z, shared), Spans()).add(t)

@@ -17,14 +17,18 @@ from torch import Tensor
 from fedbook import arguments, randomness
 from fedbook.privacy.release import ADJACENCIES
 
+ROUNDED = 1 + 1e-13  # a norm in float64 may be as much too long
+
 
 def clip(update: Mapping[str, Tensor], bound: float) -> tuple[dict[str, Tensor], Tensor, Tensor]:
     """Each row scaled to at most ``bound`` in one L2 norm over all its tensors together.
 
     One norm for the row, never one a tensor: n tensors clipped one by one have a norm of up to
     sqrt(n) * bound. The norm is summed in float64; the factor of a clipped row is rounded down, so that
-    the rounding of the products does not lift the row above ``bound``. A row whose norm is not finite has no
-    direction and becomes zero (factor 0): an error would tell everybody of it. ``bound=math.inf`` changes nothing.
+    the rounding of the products does not lift the row above ``bound``; where it does all the same (numbers so large,
+    or a bound so small, that the type has no digits left) it is halved until it does not. A row whose norm is not
+    finite has no direction and becomes zero (factor 0): an error would tell everybody of it. ``bound=math.inf``
+    changes nothing.
 
     Shapes: ``update`` name -> [R, ...]; returns the clipped rows, factor [R] and norm [R], both float64.
     Raises: TypeError, ValueError (no tensors, unequal R; without a bound NaN or infinite entries).
@@ -36,11 +40,15 @@ def clip(update: Mapping[str, Tensor], bound: float) -> tuple[dict[str, Tensor],
     factor = torch.where(norm > bound, bound * (1 - 2 * coarsest) / norm, torch.ones_like(norm))
     factor = torch.where(norm.isfinite() | math.isinf(bound), factor, 0.0)
 
-    def shortened(leaf: Tensor) -> Tensor:
+    def shortened(leaf: Tensor, factor: Tensor) -> Tensor:
         by = factor.to(leaf.device, leaf.dtype).reshape(rows, *[1] * (leaf.ndim - 1))
         return torch.where(by == 0, torch.zeros_like(leaf), leaf) * by
 
-    return {name: shortened(leaf) for name, leaf in update.items()}, factor, norm
+    short = {name: shortened(leaf, factor) for name, leaf in update.items()}
+    while bool((above := row_norm(short) > bound * ROUNDED).any()):
+        factor = torch.where(above, factor / 2, factor)
+        short = {name: shortened(leaf, factor) for name, leaf in update.items()}
+    return short, factor, norm
 
 
 def row_norm(update: Mapping[str, Tensor]) -> Tensor:

@@ -343,3 +343,30 @@ def test_messages_keep_every_bit_and_refuse_other_bytes():
             unpack(wrong)
     with pytest.raises(TypeError, match="message"):
         pack({"f": print})
+
+
+def test_who_shares_the_noise_is_not_done_without():
+    name = "dp2-fedsam, noise by clients"
+    with pytest.raises(ClientsLost, match="node n1: no answer in time"):
+        run(over(name, Breaking(nodes(name), "n1", 2, SPOILT["late"])))
+
+
+def one_number_more(answer):
+    said = unpack(answer)
+    for part in said["parts"]:
+        part["trace"] = tree_map(lambda x: torch.stack([x, x], 1), part.get("trace", {}))
+    return pack(said)
+
+
+@pytest.mark.parametrize("spoil", [misshapen, one_number_more])
+def test_a_node_that_is_alone_is_held_to_the_form_too(spoil):
+    with pytest.raises(ClientsLost, match="node n0: its"):
+        run(over("fedavg, sums", Breaking(nodes("fedavg, sums", 1), "n0", 2, spoil)))
+
+
+def test_a_resumed_run_still_names_the_lost_and_counts_their_messages(tmp_path):
+    path = tmp_path / "run.pt"
+    first = run(over("fedavg, sums", Breaking(nodes("fedavg, sums"), "n1", 2, SPOILT["late"]), path=path))
+    again = over("fedavg, sums", nodes("fedavg, sums"), path=path, resume=True)
+    assert again.lost == {} and again.lost_before == first.lost
+    assert again.simulator.crossed == first.simulator.crossed and first.simulator.crossed["up"] > 0

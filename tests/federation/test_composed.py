@@ -3,7 +3,7 @@
 import copy
 import math
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -90,6 +90,14 @@ def scaffold(chains=None):
     if chains is not None:
         algorithm = Composed(algorithm, chains)
     return run(Rounds(algorithm, IMAGES.federation(), AVERAGING.rounds))
+
+
+@dataclass(frozen=True)
+class Same:
+    """A step of one's own that changes nothing."""
+
+    def __call__(self, message, rngs):
+        return message, {}
 
 
 def far(one, other):
@@ -335,7 +343,7 @@ REFUSED = {
     "a second noise": (lambda: personal({"change": Chain(NOISE)}), "adds and accounts its own"),
     "another exchange": (lambda: contrastive({"theta": Chain(NOISE)}, ("matrix",)), "EXCHANGE/NAME"),
     "a step whose length nobody knows": (
-        lambda: personal({"change": Chain((lambda message, rngs: (message, {}),))}),
+        lambda: personal({"change": Chain((Same(),))}),
         "the noise on 'change' comes after it",
     ),
     "a sum of sparse messages": (lambda: personal({"change": Chain(codec=TOP)}), "a scalar quantiser"),
@@ -346,6 +354,7 @@ REFUSED = {
         "reveal: got 'sum'",
     ),
     "another form": (lambda: averaged({"weight": Chain(codec=SCALAR)}), "message ''|rows"),
+    "another name in each run": (lambda: averaged({"theta": Chain((lambda message, rngs: (message, {}),))}), "repr"),
     "no chain": (lambda: averaged({"theta": TOP}), "a Chain"),
     "no words": (lambda: averaged({"theta": Chain()}, changes="theta"), "changes: got 'theta'"),
 }  # fmt: skip

@@ -4,13 +4,13 @@ A set-up; two exchanges with different cohorts; ragged and encoded uploads of tw
 client; personal state; a clipped sum of a Poisson cohort, also of nobody; noise and releases.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import pytest
 import torch
 
 from fedbook.compression import Codec, TopK
-from fedbook.federation import Chain, Everyone, Exchange, Federation, FixedSize, Poisson, Reply, Rounds, repeat
+from fedbook.federation import Chain, Everyone, Exchange, Federation, FixedSize, Poisson, Reply, Rounds, repeat, run
 from fedbook.federation.tree import flatten
 from fedbook.partition import Partition
 from fedbook.privacy import Clip, Release
@@ -160,3 +160,13 @@ def test_an_algorithm_that_cannot_hold_seeds_side_by_side_is_repeated():
         Rounds(OneByOne(), federation(), 3, seeds=(1, 2))
     apart = repeat(lambda seed: Rounds(OneByOne(), federation(), 6, seeds=(seed,)), [1, 2])
     assert all(same(alone, finished(seeds=(seed,))) for alone, seed in zip(apart, (1, 2), strict=True))
+
+
+def test_a_budget_spent_in_the_set_up_ends_the_run_like_any_other():
+    class Early(Everything):
+        def setup(self, server, turn):
+            turn.release(replace(SUM, noise_multiplier=0.01))
+            return (yield from super().setup(server, turn))
+
+    rounds = run(Rounds(Early(), federation(), 2, delta=1e-3, budget=1.0))
+    assert "epsilon = 1 " in rounds.stopped and not len(rounds.history) and not rounds.diverged

@@ -12,6 +12,7 @@ import torch
 
 from fedbook import command
 from fedbook.federation import sharding
+from fedbook.federation.exchange import Diverged
 from fedbook.federation.tree import flatten
 from fedbook.interrupts import Terminated
 
@@ -65,6 +66,29 @@ def test_a_process_that_the_others_left_tells_its_own_reason(monkeypatch, reason
     with pytest.raises(sharding.ProcessFailed if reason is None else type(reason)) as end:
         sharding.shared([2], work)
     assert reason is None or end.value is reason
+
+
+def test_a_run_that_diverges_in_one_process_diverges_in_all(monkeypatch):
+    """It ends as on one process, with its result, and is no crash."""
+
+    def heard(value):
+        return [value, (None, 0, None)]
+
+    def work(number, rows):
+        raise Diverged("a model grew without bound")
+
+    for name, value in (("size", lambda: 2), ("rank", lambda: 0), ("_all_objects", heard)):
+        monkeypatch.setattr(sharding, name, value)
+    with pytest.raises(Diverged, match="^a model grew without bound$"):
+        sharding.shared([2], work)
+    monkeypatch.setattr(sharding, "_all_objects", lambda value: [(None, 0, None), ("p: Diverged: x", 0, "x")])
+    with pytest.raises(Diverged, match="^x$"):
+        sharding._tell(None)
+    monkeypatch.setattr(
+        sharding, "_all_objects", lambda value: [("p: Diverged: x", 0, "x"), ("q: ValueError", 0, None)]
+    )
+    with pytest.raises(sharding.ProcessFailed, match="ValueError"):
+        sharding._tell(None)
 
 
 @pytest.mark.slow

@@ -71,10 +71,20 @@ def test_differences_are_paired_by_seed():
     assert list(row) == pytest.approx([known.mean, known.low, known.high, 3])
     lost = pd.concat([results.frame(TABLE, method="fedavg"), results.frame(TABLE, mu=10.0)])
     assert results.differences(lost, "accuracy", "fedavg").empty  # one run diverged
+    with pytest.raises(ValueError, match="base: got 10.0; allowed is one all of whose runs have a number"):
+        both = pd.concat([results.frame(TABLE, mu=1.0), results.frame(TABLE, mu=10.0)])
+        results.differences(both, "accuracy", 10.0, by="mu")
     with pytest.raises(ValueError, match="base: got"):
         results.differences(data, "accuracy", "scaffold")
     with pytest.raises(ValueError, match="data: got"):
         results.differences(results.frame(TABLE), "accuracy", "fedavg")  # two cells of fedprox
+
+
+def test_what_a_run_that_diverged_last_showed_does_not_count():
+    runs = [run(0, 0.1, ended="diverged"), run(1, 0.8, ended="done")]
+    table = TABLE | {"cells": [TABLE["cells"][0] | {"runs": runs}]}
+    assert results.frame(table)["accuracy"].isna().tolist() == [True, False]
+    assert results.scores(table["cells"][0], "accuracy").isnan().tolist() == [True, False]
 
 
 def test_the_best_so_far_is_interpolated():

@@ -11,7 +11,7 @@ from torch.func import functional_call, grad, vmap
 
 from fedbook.learning import resnets
 from fedbook.learning.encoders import ENCODERS, Encoder, encoder, predictor
-from fedbook.learning.models import Network, stack
+from fedbook.learning.models import Network, model, stack
 from fedbook.papers.fedsc.spectral import spectral_loss
 from fedbook.randomness import stream
 
@@ -221,3 +221,11 @@ def test_the_least_image_is_stated_exactly(name):
 def test_encoders_that_cannot_be(name, shape, width, projector, words):
     with pytest.raises((TypeError, ValueError), match=f"^{words}"):
         encoder(name, shape, width, projector)
+
+
+@pytest.mark.parametrize(("words", "changes"), [("width: got 0", {"width": 0}), ("hidden: got -1", {"hidden": -1})])
+def test_sizes_are_checked(words, changes):
+    with pytest.raises(ValueError, match=words):
+        encoder("mlp", (1, 8, 8), **({"width": 4} | changes))
+    with pytest.raises(ValueError, match="classes: got 0"):
+        model("mlp", (1, 8, 8), 0)

@@ -61,6 +61,14 @@ def test_ties_follow_the_stated_rule(k, weights, seed):
     assert e.knn_predict(*map(torch.from_numpy, (train, y, test)), k, 3, weights).tolist() == expected
 
 
+@pytest.mark.parametrize("scale", [1e-200, 1e-13, 1e-3, 1e20, 1e200])
+def test_neighbours_have_no_scale(scale):
+    h, y = np.random.default_rng(0).normal(size=(60, 5)), torch.arange(60) % 7
+    assert torch.equal(e.knn_predict(torch.from_numpy(h * scale), y, torch.from_numpy(h), 1), y)
+    plain = torch.nn.functional.normalize(torch.from_numpy(h), dim=1)
+    assert torch.equal(e.unit(torch.from_numpy(h)), plain) and not e.unit(torch.zeros(2, 3)).any()
+
+
 H, C = torch.randn(20, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64), torch.arange(20) % 4
 
 
@@ -69,7 +77,8 @@ H, C = torch.randn(20, 3, generator=torch.Generator().manual_seed(0), dtype=torc
     [
         ({"k": 21}, "k: got 21"), ({"k": 0}, "k: got 0"), ({"train_h": H * NAN}, "train_h"),
         ({"test_h": H[:, :2]}, "test_h"), ({"train_y": C[:-1]}, "train_y"), ({"train_y": C - 1}, "train_y"),
-        ({"weights": "softmin"}, "weights"),
+        ({"weights": "softmin"}, "weights"), ({"num_classes": 3}, "num_classes: got 3"),
+        ({"num_classes": 0}, "num_classes: got 0"),
     ],
 )  # fmt: skip
 def test_bad_arguments_of_neighbours_are_named(change, words):

@@ -55,6 +55,20 @@ def test_no_row_leaves_above_the_bound(seed, scale, bound, dtype):
     assert (full >= bound * (1 - coarse)).all() or bound < 1e-37 / coarse
 
 
+@pytest.mark.parametrize(
+    ("dtype", "entry", "width", "bound"),
+    [
+        (torch.float16, 6e4, 100, 0.02), (torch.float16, 5.1e4, 100, 1.0), (torch.float16, 1.0, 10_000, 1e-6),
+        (torch.float32, 3e38, 4, 1e-6), (torch.float32, 3e38, 1, 0.1), (torch.float32, 1e37, 100, 1e-6),
+    ],
+)  # fmt: skip
+def test_nor_where_the_type_has_no_digits_left(dtype, entry, width, bound):
+    """The factor, or the product, is so small that its rounding is no longer relative."""
+    for part in range(60):
+        clipped, _, _ = privacy.clip({"a": torch.full((1, width), entry * (1 - part / 100), dtype=dtype)}, bound)
+        assert flat(clipped).norm(dim=1).item() <= bound * (1 + 1e-12)
+
+
 def test_zero_rows_huge_rows_and_no_bound():
     update = {"a": torch.tensor([[0.0, 0.0], [1e200, 1e200], [1e-200, 0.0]], dtype=torch.float64)}
     clipped, factor, _ = privacy.clip(update, 1.0)

@@ -26,7 +26,7 @@ def build(
     if method == "new-paper":
         algorithm = NewPaper(config, images.model)
     else:
-        shared = {name: settings[name] for name in ("rounds", "local_epochs", "batch_size", "lr")}
+        shared = {name: settings[name] for name in FedAvgConfig.__dataclass_fields__ if name in settings}
         algorithm = fedavg(method, FedAvgConfig(**shared), images.model)
     every = settings["evaluate_every"] or max(1, config.rounds // 25)
     return Rounds(

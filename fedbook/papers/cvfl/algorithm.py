@@ -27,9 +27,9 @@ from fedbook.compression.messages import LARGEST
 from fedbook.compression.secure_sum import SecureSum
 from fedbook.federation.checkpoint import identity
 from fedbook.federation.cohort import Cohort, Everyone
-from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
+from fedbook.federation.exchange import Chain, Diverged, Exchange, Local, Reply, Round
 from fedbook.federation.local import Batches, Step, each_client, local_steps, sgd
-from fedbook.federation.loop import Algorithm, Diverged, Turn
+from fedbook.federation.loop import Algorithm, Turn
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, leaves, tree_map
 from fedbook.learning.models import Loss, Parameters, stack
@@ -107,7 +107,9 @@ class Config(Settings):
         needs={"method": COMPRESSING, "compressor": ("scalar",), "bits": other_than(EXACT)})  # fmt: skip
     codebook: str = setting("finite", None, "of the hexagonal quantiser", choices=("finite", "infinite"),
         needs={"method": COMPRESSING, "compressor": ("hex",), "bits": other_than(EXACT)})  # fmt: skip
-    compress_server: bool = setting(True, None, "whether theta_0's matrices are compressed too")
+    compress_server: bool = setting(True, None, "whether theta_0's matrices are compressed too",
+        needs={"method": tuple(word for word in COMPRESSING if word != "private-labels"),
+               "compressor": other_than("none"), "bits": other_than(EXACT)})  # fmt: skip
     literal_server: bool = setting(
         False,
         None,

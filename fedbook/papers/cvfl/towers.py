@@ -148,6 +148,8 @@ def tower(name: str, shape: Sequence[int], width: int, activation: str = "tanh")
     Raises: TypeError, ValueError (also: a shape the network is not made for, too small an image).
     """
     kind = TOWERS[arguments.one_of("tower", name, TOWERS)]
+    arguments.one_of("activation", activation, ("tanh", "linear"))
+    width = arguments.integer("width", width, 1)
     if kind.axes and len(shape) != len(kind.axes):
         raise arguments.wrong(ValueError, "shape", shape, f"({', '.join(kind.axes)}) for {name}")
     if kind.side > min(shape[-2:]):
@@ -250,6 +252,9 @@ def fusion(name: str, widths: Sequence[int], classes: int) -> Fusion:
     Raises: TypeError, ValueError (also: a sum of unequal widths, widths that are not the classes for logits).
     """
     arguments.one_of("fusion", name, FUSIONS)
+    arguments.integer("classes", classes, 1)
+    if not widths or any(arguments.integer("widths", one, 1) < 1 for one in widths):
+        raise arguments.wrong(ValueError, "widths", widths, "one for each party")
     if name in ("sum", "logits") and len(set(widths)) > 1:
         raise arguments.wrong(ValueError, "widths", widths, f"equal ones for {name}")
     if name == "logits" and widths[0] != classes:

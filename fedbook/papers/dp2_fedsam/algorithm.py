@@ -81,8 +81,9 @@ TUNED = tuple(word for word, method in METHODS.items() if method.tuned)
 class Config(Settings):
     """Settings of every method.
 
-    Privacy: ``epsilon`` is the budget. With ``noise_multiplier`` 0 the smallest sigma that keeps it is taken, else the
-    run ends before it would cost more. What a run reports is always the sound figure.
+    Privacy: ``epsilon`` is the budget. With ``noise_multiplier`` 0 :meth:`with_noise` finds the smallest sigma that
+    keeps it (the command line does so), else the run ends before it would cost more. What a run reports is always the
+    sound figure.
     """
 
     rounds: int = setting(200, "T", "rounds of the federation", minimum=0)
@@ -148,6 +149,10 @@ class Config(Settings):
         """r N, a constant: what the noised sum is divided by, whoever took part."""
         return self.expected_cohort or self.client_rate * num_clients
 
+    def accounted_rate(self, num_clients: int) -> float:
+        """The share that is drawn: ``client_rate``, of a fixed cohort what its whole number makes of it."""
+        return self._cohort_size(num_clients) / num_clients if self.counted == "fixed" else self.client_rate
+
     def delta_for(self, num_clients: int) -> float:
         """delta, by default 1/N as in the paper (weak: see the chapter)."""
         return self.delta or 1 / max(num_clients, 2)
@@ -177,9 +182,9 @@ class Config(Settings):
             raise arguments.wrong(ValueError, "clip_norm", clip_norm, "a finite bound with a budget epsilon")
         if self.accountant == "paper":
             return replace(self, noise_multiplier=paper_sigma(self.epsilon, delta, self.client_rate, self.rounds).sigma)
-        self.sampler(num_clients)  # a cohort that is no whole number is refused here
+        rate = self.accounted_rate(num_clients)  # a cohort that is no whole number is refused here
         word = "none" if self.counted == "fixed" and heads else self.counted
-        sigma = calibrate_sampled(self.epsilon, delta, self.client_rate, self.rounds, sampler=word)
+        sigma = calibrate_sampled(self.epsilon, delta, rate, self.rounds, sampler=word)
         return replace(self, noise_multiplier=sigma * sum_sensitivity(1.0, self.adjacency))
 
     @property
@@ -196,8 +201,6 @@ class Config(Settings):
 
 class DP2FedSAM(Algorithm):
     """Algorithms 1 and 2 and all their relatives: one round for every method, S seeds side by side."""
-
-    goes_on_without = True
 
     def __init__(self, config: Config, model: Model, method: str = "dp2-fedsam"):
         self.method = METHODS[arguments.one_of("method", method, METHODS)]
@@ -217,7 +220,11 @@ class DP2FedSAM(Algorithm):
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """phi^0 [S, ...] at the server; every client starts from its seed's one random head [S, N, ...]."""
-        self.config.sampler(federation.num_clients)  # a cohort that is no whole number is refused here
+        c = self.config
+        c.sampler(federation.num_clients)  # a cohort that is no whole number is refused here
+        if self.method.private and c.epsilon and c.rounds and not c.noise_multiplier:
+            allowed = "Config(...).with_noise(clients, heads), which finds the noise that keeps epsilon"
+            raise arguments.wrong(ValueError, "noise_multiplier", c.noise_multiplier, allowed)
         like = next(x for x in federation.groups["all"].samples.values() if x.dtype.is_floating_point)
         theta = stack([self.model.init(stream(s, "init"), like.dtype) for s in turn.seeds])
         theta = tree_map(lambda x: x.to(like.device), theta)
@@ -244,7 +251,7 @@ class DP2FedSAM(Algorithm):
             yield Exchange(cohort, work=self.train_alone)
             return server
         if self.bounded:  # before anything leaves: a spent budget ends the run here
-            turn.release(self.what_is_released(), self.whose(cohort))
+            turn.release(self.what_is_released(turn.num_clients), self.whose(cohort))
         chain = {"change": Chain(self.transforms(turn.num_clients))}
         total = yield Exchange(
             cohort, down={"shared": shared}, work=self.train, chain=chain,
@@ -272,6 +279,11 @@ class DP2FedSAM(Algorithm):
         ]  # fmt: skip
         return stack(sums)
 
+    @property
+    def goes_on_without(self) -> bool:
+        """Whether a round may be done without some of its clients: not where each brings a share of the noise."""
+        return not (self.bounded and self.config.noise_by == "clients")
+
     def transforms(self, num_clients: int) -> tuple[Clip | ClientGaussian, ...]:
         """What a client's change passes before it leaves: one clip over all tensors together, perhaps its noise."""
         c = self.config
@@ -279,7 +291,7 @@ class DP2FedSAM(Algorithm):
             return ()
         if c.noise_by == "server":
             return (Clip(c.clip_norm),)
-        shares = c.client_rate * num_clients  # that add up to the whole noise
+        shares = c.accounted_rate(num_clients) * num_clients  # that add up to the whole noise
         return Clip(c.clip_norm), ClientGaussian(c.noise_multiplier * c.clip_norm / math.sqrt(shares))
 
     def whose(self, cohort: Cohort) -> Cohort | None:
@@ -291,7 +303,7 @@ class DP2FedSAM(Algorithm):
         """
         return cohort if self.config.counted == "fixed" and self.method.shared == "body" else None
 
-    def what_is_released(self) -> Release:
+    def what_is_released(self, num_clients: int) -> Release:
         """One round's release, as the accountant must see it."""
         c = self.config
         sensitivity = sum_sensitivity(c.clip_norm, c.adjacency)
@@ -300,7 +312,7 @@ class DP2FedSAM(Algorithm):
             adjacency=c.adjacency, noise_multiplier=c.noise_multiplier * c.clip_norm / sensitivity,
             sensitivity=sensitivity, trust="secure_aggregation" if c.noise_by == "server" else "distributed_noise",
             released_by="server" if c.noise_by == "server" else "client",
-            sampler=c.counted, rate=None if c.counted == "none" else c.client_rate,
+            sampler=c.counted, rate=None if c.counted == "none" else c.accounted_rate(num_clients),
         )  # fmt: skip
 
     def train(self, local: Local) -> Reply:

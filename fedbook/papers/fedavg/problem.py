@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -54,16 +55,18 @@ class ImageProblem:
         def evaluate(server: Mapping[str, Tree], clients: Mapping[str, Tree]) -> dict[str, Tensor]:
             if "theta" in server:
                 hits, losses = self._judge(server["theta"])
-                return {"accuracy": hits.double().mean(-1).cpu(), "loss": losses.double().mean(-1).cpu()}
+                return {"accuracy": hits.mean(-1).cpu(), "loss": losses.double().mean(-1).cpu()}
             theta = clients["all"]["theta"]  # [S, K, ...]
             seeds, count = first_leaf(theta).shape[:2]
             hits, losses = self._judge(tree_map(lambda x: x.flatten(0, 1), theta))
             onehot = torch.nn.functional.one_hot(self.test_y, len(self.classes)).double()
-            by_class = (hits.double() @ onehot / onehot.sum(0).clamp(min=1)).view(seeds, count, -1).cpu()
+            by_class = (hits @ onehot / onehot.sum(0).clamp(min=1)).view(seeds, count, -1).cpu()
             # classes without a test image are left out, and with them a client that has no other
             counts = self.label_counts().double() * (onehot.sum(0) > 0).cpu()
-            own = (by_class * counts / counts.sum(-1, keepdim=True)).sum(-1).nanmean(1)
-            everything = hits.double().mean(-1).view(seeds, count).mean(1).cpu()
+            judged = counts.sum(-1) > 0  # [S, K]
+            own = (by_class * counts / counts.sum(-1, keepdim=True).clamp(min=1)).sum(-1).where(judged, 0.0)
+            own = own.sum(1) / judged.sum(1)
+            everything = hits.mean(-1).view(seeds, count).mean(1).cpu()
             return {
                 "accuracy": own,
                 "accuracy_all": everything,
@@ -73,14 +76,18 @@ class ImageProblem:
         return evaluate
 
     def _judge(self, theta: Tree, chunk: int = 20_000) -> tuple[Tensor, Tensor]:
-        """Hits and losses [R, n] of R models on the test set; memory bounded by ``chunk`` images times models."""
+        """Hits (NaN where a model's numbers are not finite) and losses [R, n] of R models on the test set.
+
+        Memory is bounded by ``chunk`` images times models.
+        """
         rows, hits, losses = len(first_leaf(theta)), [], []
         width = max(1, min(len(self.test_y), chunk // max(rows, 1)))
         with torch.no_grad():
             for start in range(0, len(self.test_y), width):
                 x, y = self.test_x[start : start + width], self.test_y[start : start + width]
                 logits = vmap(self.model.apply, in_dims=(0, None))(theta, x)
-                hits.append(logits.argmax(-1) == y)
+                right = (logits.argmax(-1) == y).double()
+                hits.append(torch.where(logits.isfinite().all(-1), right, math.nan))
                 flat = torch.nn.functional.cross_entropy(logits.flatten(0, 1), y.repeat(rows), reduction="none")
                 losses.append(flat.view(rows, -1))
         return torch.cat(hits, 1), torch.cat(losses, 1)

@@ -20,8 +20,8 @@ from torch import Tensor
 from fedbook import arguments, randomness
 from fedbook.compression import UpperTriangle, triangle_wire
 from fedbook.federation.cohort import Cohort, Everyone
-from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
-from fedbook.federation.loop import Diverged, Turn
+from fedbook.federation.exchange import Chain, Diverged, Exchange, Local, Reply, Round
+from fedbook.federation.loop import Turn
 from fedbook.federation.population import Federation, Rows
 from fedbook.federation.tree import Tree, tree_map
 from fedbook.learning.encoders import Encoder

@@ -27,6 +27,7 @@ from fedbook.federation.loop import Turn
 from fedbook.federation.population import Federation, Rows
 from fedbook.federation.tree import Tree, for_each, tree_map
 from fedbook.learning.encoders import Encoder, predictor
+from fedbook.learning.evaluation import unit
 from fedbook.learning.models import Parameters, stack
 from fedbook.learning.online import directions, mean_of_real, only_predictor, with_predictor, without_predictor
 from fedbook.learning.public_images import IMAGES, alignment_images
@@ -293,7 +294,7 @@ class FedCA(SelfSupervised):
         for start in range(0, entries, SAMPLES):
             x, real = self.views.some(data, slice(start, start + SAMPLES), rngs, 1)
             z = self.represent(local.inbox["theta"], x[:, :, 0], local.how)
-            parts.append(torch.nn.functional.normalize(z, dim=-1) * real[..., None])
+            parts.append(unit(z) * real[..., None])
         return Reply(upload={"entries": torch.cat(parts, 1)})
 
     def beside(self, local: Local) -> dict[str, Tree]:
@@ -330,7 +331,7 @@ class FedCA(SelfSupervised):
 
 
 class FilledRows:
-    """Codec of an upload that is a table with zero rows at its end: their number as 4 bytes, then the others.
+    """Codec of an upload that is a table with zero rows at its end: the number of the others as 4 bytes, then these.
 
     Shapes: rows [R, M, H]; a buffer of 4 + (bytes of a number) * H * m bytes for m rows, nothing lost.
     Raises: ValueError (a buffer of another length).

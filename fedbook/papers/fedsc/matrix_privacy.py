@@ -25,9 +25,10 @@ def matrix_sensitivity(mu: float, size: int, adjacency: str = "replace_one") -> 
     ``add_remove`` (the mean is over as many samples as there are; n of the larger set): |A - B|^2 <= |A|^2 + |B|^2 as
     the product of two positive semi-definite matrices has no negative trace. The first two are attained, the third as
     the others' samples agree. ``mu=math.inf`` (no clipping) gives infinity.
-    Raises: ValueError (``adjacency``). Source: FedSC, proposition 6.6 (``zero_out``); the others are ours.
+    Raises: TypeError, ValueError. Source: FedSC, proposition 6.6 (``zero_out``); the others are ours.
     """
     arguments.one_of("adjacency", adjacency, ADJACENCIES)
+    mu, size = arguments.real("mu", mu, above=0.0, infinite=True), arguments.integer("size", size, 1)
     return mu / size * (1.0 if adjacency == "zero_out" else math.sqrt(2))
 
 
@@ -59,7 +60,7 @@ def matrix_sigma(
     The inverse of :func:`matrix_epsilon`, rounded up: the epsilon shown for it never exceeds the target. 0 for no
     upload. Raises: TypeError, ValueError.
     """
-    sensitivity, word = _reading(mu, size, adjacency, accountant)
+    sensitivity, word = _reading(arguments.real("mu", mu, above=0.0), size, adjacency, accountant)
     sigma, step = sensitivity * calibrate(epsilon, delta, max(uploads, 1), word), 2.0**-52  # checks its arguments too
     if uploads == 0:
         return 0.0

@@ -17,6 +17,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fedbook import arguments
+
 
 class Parts(NamedTuple):
     """The three terms of a client's loss; ``total`` is their sum. Shapes: scalars."""
@@ -80,9 +82,11 @@ def spectral_loss(
     fall; a number in [0, 1], or a scalar tensor so that every client of a vmap can have its own. ``others``: the mean
     matrix of the other clients; no gradient reaches it and only its symmetric part counts. None: its term is 0.
     |R|^2 comes from the matrix of inner products where the batch has fewer views than H.
-    Shapes: ``z`` [B, 2 pairs, H], ``others`` [H, H], ``weight`` [B] of 0 and 1; three scalars.
+    Shapes: ``z`` [B, 2 pairs, H], ``others`` [H, H], ``weight`` [B] of 0 and 1; three scalars. Raises: ValueError.
     Source: FedSC, equations (5), (42) and (80).
     """
+    if z.shape[1] % 2:
+        raise arguments.wrong(ValueError, "z", z, "[B, 2 pairs, H], views in pairs")
     rows, count = _rows(z, weight)
     first, second = rows.reshape(z.shape).chunk(2, 1)
     contraction = -2 * (first * second).sum() / count

@@ -24,9 +24,9 @@ from torch.nn.functional import cross_entropy, linear
 from fedbook import arguments
 from fedbook.compression import UpperTriangle, triangle_wire
 from fedbook.federation.cohort import Everyone
-from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round, Uploads
+from fedbook.federation.exchange import Chain, Diverged, Exchange, Local, Reply, Round, Uploads
 from fedbook.federation.local import Batches, each_client
-from fedbook.federation.loop import Diverged, Turn
+from fedbook.federation.loop import Turn
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, leaves, tree_map
 from fedbook.learning import fedbyol
@@ -41,6 +41,7 @@ from fedbook.randomness import stream
 from fedbook.settings import other_than, setting
 
 IMAGES = 1024  # of the alignment set at a time
+ALIGNING = ("hetero-ssfl", "alignment-pass-only")  # methods whose steps see alignment images
 
 
 class Config(fedbyol.Config):
@@ -56,13 +57,13 @@ class Config(fedbyol.Config):
         choices=("distance", "paper"), needs={"method": ("hetero-ssfl",), "mu": other_than(0.0)},
     )  # fmt: skip
     alignment_batch: int = setting(100, "B_r", "alignment images of a step", "0 or at least L: all, the exact term",
-                                   minimum=0)  # fmt: skip
+                                   minimum=0, needs={"method": ALIGNING})  # fmt: skip
     layer: str = setting("predictor", None, "whose output represents an image (the paper's: predictor)", choices=LAYERS)
     statistics: str = setting(
         "frozen", None,
         "what normalises the heads on alignment images: frozen, those of the alignment batch, remembered nowhere; "
         "train, they also enter the running ones, half and half with the private batch's; eval, the running ones",
-        choices=("frozen", "train", "eval"),
+        choices=("frozen", "train", "eval"), needs={"method": ALIGNING},
     )  # fmt: skip
     centre: bool = setting(True, None, "whether kernels are centred; false: (1) as printed",
                            needs={"method": ("hetero-ssfl",), "mu": other_than(0.0)})  # fmt: skip

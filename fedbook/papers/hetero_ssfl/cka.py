@@ -126,6 +126,7 @@ def ceiling(mean: Tensor, rank: int) -> Tensor:
     Shapes: [..., L, L] -> [...]; the eigenvalues cost L^3.
     Source: D9.
     """
+    rank = arguments.integer("rank", rank, 1)
     squares = torch.linalg.eigvalsh(_scaled(_varying_gram(mean))).clamp_min(0).square().flip(-1)
     whole = squares.sum(-1)
     return (squares[..., :rank].sum(-1) / torch.where(whole == 0, 1, whole)).sqrt()
@@ -135,8 +136,11 @@ def ceiling(mean: Tensor, rank: int) -> Tensor:
 def pairwise_cka(representations: Sequence[Tensor], unbiased: bool = False) -> Tensor:
     """Linear CKA of every two of N representations, each read once: float64 [N, N]; NaN rows where one is not finite.
 
-    Shapes: a list of [L, d_j]. Memory: one product d_j x sum d at a time.
+    Shapes: a list of [L, d_j], L >= 2, or 4 if unbiased. Memory: one product d_j x sum d at a time.
+    Raises: TypeError, ValueError.
     """
+    for a in representations:
+        _pair(representations[0], a, unbiased)
     parts = [_scaled(_varying(a.double())) for a in representations]
     rows, widths, whole = parts[0].shape[-2], [a.shape[-1] for a in parts], torch.cat(parts, -1)
     cross = torch.stack([torch.stack([b.square().sum() for b in (a.mT @ whole).split(widths, -1)]) for a in parts])
@@ -161,8 +165,19 @@ class StreamedCKA:
 
     @torch.no_grad()
     def add(self, a: Tensor, b: Tensor) -> None:
-        """Take in the next rows of both. Shapes: a [rows, d1], b [rows, d2]."""
-        x, widths = torch.cat([a, b], -1).double(), (a.shape[-1], b.shape[-1])
+        """Take in the next rows of both. Shapes: a [rows, d1], b [rows, d2], float32 or float64.
+
+        Raises: TypeError, ValueError (other widths than before, not as many rows).
+        """
+        for name, part in (("a", a), ("b", b)):
+            arguments.tensor(name, part, ndim=2, kind="float", finite=False)
+        _same_rows(a, b)
+        widths = (a.shape[-1], b.shape[-1])
+        if self.moments is not None and widths != self.widths:
+            raise arguments.wrong(ValueError, "widths", widths, f"those of the first rows, {self.widths}")
+        if self.moments is None:  # CKA ignores scale, and a power of two costs no digit
+            self.scales = [-torch.frexp(_largest(part.double())).exponent for part in (a, b)]
+        x = torch.cat([torch.ldexp(part.double(), by) for part, by in zip((a, b), self.scales, strict=True)], -1)
         if self.moments is None:
             self.widths, self.noise, self.shift = widths, _noise(a), x.mean(0)
             self.low, self.high = x.amin(0), x.amax(0)
@@ -182,6 +197,8 @@ class StreamedCKA:
             raise ValueError(f"the alignment set: got {rows} rows so far; allowed are at least {least}")
         d1, d = self.widths[0], sum(self.widths)
         mean = z[:d, -1] / rows
+        if not bool(z.isfinite().all()):
+            return z.new_full((), math.nan)
         middle = self.shift + mean
         still = torch.maximum(self.high - middle, middle - self.low) <= self.noise * torch.maximum(self.high, -self.low)
         if bool(still[:d1].all()) or bool(still[d1:].all()):
@@ -307,9 +324,13 @@ def _pair(a: Tensor, b: Tensor, unbiased: bool = False, centre: bool = True) -> 
         raise arguments.wrong(
             ValueError, "a", a, f"[..., L, d] with at least {least} rows, samples of the alignment set"
         )
+    _same_rows(a, b)
+    return a, b
+
+
+def _same_rows(a: Tensor, b: Tensor) -> None:
     if a.shape[-2] != b.shape[-2]:
         raise arguments.wrong(ValueError, "b", b, f"the L = {a.shape[-2]} rows of a, the same samples")
     if {a.dtype, b.dtype} not in ({torch.float32}, {torch.float64}):
         allowed = "the dtype of a, float32 or float64 (half precision loses what centring leaves)"
         raise arguments.wrong(TypeError, "b", b, allowed)
-    return a, b

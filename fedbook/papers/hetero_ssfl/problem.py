@@ -70,9 +70,10 @@ class AlignedSettings(PretrainingSettings):
             arguments.one_of("architectures", name, ENCODERS)
             if colon and not (width.isascii() and width.isdigit() and int(width)):
                 raise arguments.wrong(ValueError, "architectures", word, "a word, or a word, a colon and a width")
-            if word in architectures:  # clients take turns by word: twice would still be one turn
+            given = name, int(width or self.width)
+            if given in architectures.values():  # clients take turns by word: twice would still be one turn
                 raise arguments.wrong(ValueError, "architectures", self.architectures, "every architecture once")
-            architectures[word] = name, int(width or self.width)
+            architectures[word] = given
         return architectures
 
     def assigned(self) -> list[str]:

@@ -34,6 +34,7 @@ def audited(
     Raises: TypeError, ValueError. Source: PriRFed, Algorithms 1 and 2.
     """
     size = arguments.integer("size", size, 1)
+    arguments.integer("rounds", config.rounds, 1)
     config = replace(config, agents_per_round=0)
     start = manifold.origin(dimension)
     along = manifold.tangent_gaussian(start, torch.eye(manifold.noise_size(start), dtype=start.dtype)[0])

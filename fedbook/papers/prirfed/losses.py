@@ -152,19 +152,3 @@ class SquaredDistance(RecordLoss):
             length = self.manifold.norm(self._beside(x), log)
             factor = clip_factor(length * (a.abs() if isinstance(a, Tensor) else a), bound)
         return self._weighted(-weights * a, factor, log)
-
-
-def descend(
-    loss: RecordLoss, x: Tensor, records: Records, weights: Tensor, lr: float, iterations: int, tolerance: float = 1e-12
-) -> tuple[Tensor, Tensor]:
-    """Riemannian gradient descent on sum_j w_j f(x, z_j): the last point [..., *point] and its gradient's norm [...].
-
-    It ends when every norm is at most ``tolerance``.
-    """
-    manifold = loss.manifold
-    for _ in range(iterations):
-        g = loss.clipped_mean(x, records, weights, float("inf"))
-        if bool((manifold.norm(x, g) <= tolerance).all()):
-            break
-        x = manifold.nearest(manifold.exp(x, -lr * g))
-    return x, manifold.norm(x, loss.clipped_mean(x, records, weights, float("inf")))

@@ -14,9 +14,9 @@ from fedbook import arguments, data
 from fedbook.data.photographs import photograph_patches
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree
-from fedbook.geometry import SPD, Hyperboloid
+from fedbook.geometry import SPD, Hyperboloid, frechet_mean
 from fedbook.papers.prirfed.covariance import region_covariance
-from fedbook.papers.prirfed.losses import Eigenvector, RecordLoss, Records, SquaredDistance, descend
+from fedbook.papers.prirfed.losses import Eigenvector, RecordLoss, Records, SquaredDistance
 from fedbook.papers.prirfed.structured import RULES, deal, mammal_words, predict, synthetic_tree, word_weights
 from fedbook.papers.prirfed.synthetic import (
     directional_records,
@@ -26,20 +26,21 @@ from fedbook.papers.prirfed.synthetic import (
 )
 from fedbook.partition import Partition, iid
 from fedbook.randomness import stream
-from fedbook.settings import Settings, setting
+from fedbook.settings import Settings, other_than, setting
 
 
 class ManifoldSettings(Settings):
     """Which records, and how they are dealt to the agents: as evenly as possible."""
 
     agents: int = setting(50, "N", "agents among whom the records are dealt", minimum=1, maximum=10**6)
-    samples: int = setting(0, None, "records in all, drawn at random", "0: as many as there are", minimum=0)
+    samples: int = setting(0, None, "records in all, drawn at random", "0: as many as there are", minimum=0,
+                           needs={"problem": other_than("words-mammals", "words-tree")})  # fmt: skip
     start: str = setting(
         "random", "x^(0)", "a random point of each seed, or the origin (the identity, the tip of the hyperboloid)",
         choices=("random", "origin"),
     )  # fmt: skip
-    dimension: int = setting(25, "d + 1", "of pca-synthetic", minimum=2, needs={"problem": ("pca-synthetic",)})
-    eigengap: float = setting(1e-3, "nu", "of pca-synthetic", above=0.0, below=0.7,
+    dimension: int = setting(25, "d + 1", "of pca-synthetic", minimum=6, needs={"problem": ("pca-synthetic",)})
+    eigengap: float = setting(1e-3, "nu", "of pca-synthetic", above=0.0, maximum=0.5,
                               needs={"problem": ("pca-synthetic",)})  # fmt: skip
     shared_basis: bool = setting(False, None, "pca-synthetic: whether all agents have one basis, V for V_i",
                                  needs={"problem": ("pca-synthetic",)})  # fmt: skip
@@ -186,6 +187,9 @@ def _eigenvector(name: str, settings: ManifoldSettings, seeds: Sequence[int]) ->
     agents, partitions = settings.agents, None
     if name == "pca-synthetic":
         records = _share(settings, 70)
+        if records < settings.dimension:
+            allowed = f"at least {settings.dimension} for each of the {settings.agents} agents"
+            raise arguments.wrong(ValueError, "samples", settings.samples, allowed)
         z = eigengap_records(
             agents, records, dimension=settings.dimension, eigengap=settings.eigengap,
             shared_basis=settings.shared_basis,
@@ -222,7 +226,7 @@ def _frechet(name: str, settings: ManifoldSettings, seeds: Sequence[int]) -> dic
         y, manifold, span = region_covariance(x), SPD(), None
     loss = SquaredDistance(manifold)
     weights = torch.full((len(y),), 1 / len(y), dtype=torch.float64)
-    best, _ = descend(loss, manifold.nearest(y.mean(0)), {"y": y}, weights, 0.4, 100)
+    best, _ = frechet_mean(manifold, manifold.nearest(y.mean(0)), y, weights)
     span = float(2 * manifold.dist(best, y).max()) if span is None else span
     curvature = -manifold.curvature[0]
     return {

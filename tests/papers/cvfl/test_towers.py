@@ -171,3 +171,15 @@ def test_fusions_by_hand():
 def test_networks_that_cannot_be(make, name, sizes, words):
     with pytest.raises(ValueError, match=f"^{words}"):
         make(name, sizes, 3)
+
+
+def test_sizes_and_activations_are_checked():
+    for make, words in (
+        (lambda: tower("mlp", (4,), 3, activation="relu"), "activation: got 'relu'"),
+        (lambda: tower("mlp", (4,), 0), "width: got 0"),
+        (lambda: fusion("sum", [], 3), "widths: got"),
+        (lambda: fusion("concat", [2, 0], 3), "widths: got 0"),
+        (lambda: fusion("concat", [2, 2], 0), "classes: got 0"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            make()

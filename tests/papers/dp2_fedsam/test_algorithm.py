@@ -310,7 +310,7 @@ def test_fixed_cohorts_are_accounted_with_twice_the_sensitivity():
     release = []
     for sampling in ("poisson", "fixed"):
         algorithm = DP2FedSAM(replace(NOISY, sampling=sampling), SMALL.model)
-        release.append(algorithm.what_is_released())
+        release.append(algorithm.what_is_released(SMALL.settings.clients))
     assert [r.adjacency for r in release] == ["add_remove", "replace_one"]
     assert [r.sensitivity for r in release] == [0.3, 0.6]
     assert [r.noise_multiplier for r in release] == pytest.approx([0.7, 0.35])
@@ -354,3 +354,22 @@ def test_a_model_without_a_body_is_refused_where_a_body_is_trained():
         with pytest.raises(ValueError, match="^model: got 'linear'"):
             DP2FedSAM(PLAIN, bare.model, method)
     trained("frozen-body", PLAIN, bare)
+
+
+def test_a_budget_without_its_noise_is_refused_before_anything_leaves():
+    config = Config(rounds=3, epsilon=2.0, clip_norm=0.3)
+    with pytest.raises(ValueError, match="noise_multiplier: got 0.0; allowed is .*with_noise"):
+        trained("dp-fedavg", config)
+    assert trained("dp-fedavg", config.with_noise(8, heads=False)).privacy[0].report(1e-3)["epsilon"] <= 2.0
+
+
+def test_clients_that_share_the_noise_are_all_needed():
+    shared = replace(NOISY_FIXED, noise_by="clients")
+    assert not DP2FedSAM(shared, SMALL.model).goes_on_without
+    assert DP2FedSAM(NOISY_FIXED, SMALL.model).goes_on_without
+    assert DP2FedSAM(replace(shared, noise_multiplier=0.0), SMALL.model, "fedavg").goes_on_without
+
+
+def test_a_fixed_cohort_is_accounted_at_the_share_that_is_drawn():
+    config = replace(NOISY_FIXED, client_rate=0.12499991)  # one of eight, rounded to a whole number
+    assert DP2FedSAM(config, SMALL.model).what_is_released(8).rate == 0.125

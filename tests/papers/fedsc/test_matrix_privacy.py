@@ -101,3 +101,12 @@ def test_sigma_is_the_inverse_and_never_too_small(accountant, adjacency, epsilon
         log_inverse = math.log(1 / delta)
         root = math.sqrt(2 * log_inverse + 2 * epsilon) - math.sqrt(2 * log_inverse)
         assert matrix_sigma(epsilon, *given) == pytest.approx(mu / size * math.sqrt(uploads) / root, rel=1e-9)
+
+
+@pytest.mark.parametrize(("mu", "size", "words"), [(-1.0, 5, "mu: got -1"), (float("nan"), 5, "mu"), (1.0, 0, "size")])
+def test_a_length_and_a_number_of_samples_are_positive(mu, size, words):
+    for made in (lambda: matrix_sensitivity(mu, size), lambda: matrix_epsilon(1.0, mu, size, 1, 0.01)):
+        with pytest.raises((TypeError, ValueError), match=words):
+            made()
+    with pytest.raises(ValueError, match="mu: got inf"):
+        matrix_sigma(1.0, float("inf"), 5, 1, 0.01)

@@ -128,3 +128,8 @@ def test_clip_keeps_the_direction_where_the_square_overflows(dtype):
     z = draw(20, 8).to(dtype)
     large = z * (torch.finfo(dtype).max / 8)
     torch.testing.assert_close(norm_clip(large, 2.0), norm_clip(1e3 * z, 2.0), rtol=1e-5, atol=0)
+
+
+def test_views_come_in_pairs():
+    with pytest.raises(ValueError, match="z: got .*allowed is .B, 2 pairs, H."):
+        spectral_loss(torch.randn(4, 3, 5))

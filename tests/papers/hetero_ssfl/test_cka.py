@@ -1,6 +1,7 @@
 """CKA against explicit centring matrices, brute-force U-statistics, autograd, and the identities D1 to D11."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -224,6 +225,37 @@ def test_streamed_is_whole(chunks, offset):
         close(streamed.value(unbiased), linear_cka(a, b, unbiased=unbiased), rtol=0, atol=1e-10)
         close(streamed.value(unbiased), gram_cka(gram(a - a[0]), gram(b - b[0]), unbiased=unbiased), rtol=0, atol=1e-10)
     assert streamed.moments.shape == (88, 88)
+
+
+@pytest.mark.parametrize("scale", [1e-82, 1.0, 1e78])
+def test_streams_have_no_scale_and_hide_no_nan(scale):
+    a, b = gaussian(20, 5), gaussian(20, 7, seed=1)
+    streamed, spoilt = StreamedCKA(), StreamedCKA()
+    for x, y in zip(a.split(8), b.split(8), strict=True):
+        streamed.add(scale * x, y / scale)
+        spoilt.add(scale * x, y * torch.where(y == b[3, 3], math.nan, 1.0))
+    for unbiased in (False, True):
+        close(streamed.value(unbiased), linear_cka(a, b, unbiased=unbiased), rtol=1e-9, atol=0)
+        assert spoilt.value(unbiased).isnan()
+
+
+def test_streams_refuse_what_linear_cka_does():
+    a, b = gaussian(6, 3), gaussian(6, 5, seed=1)
+    streamed = StreamedCKA()
+    streamed.add(a, b)
+    for x, y, words in (
+        (b, a, "widths: got"),
+        (a, b[:4], "b: got"),
+        (a.half(), b.half(), "b: got"),
+        (a[0], b, "a: got"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=words):
+            streamed.add(x, y)
+    for few in ([a[:3], a[:3]], [a, a[:4]]):
+        with pytest.raises(ValueError, match=": got"):
+            module.pairwise_cka(few, unbiased=True)
+    with pytest.raises(ValueError, match="rank: got -1"):
+        ceiling(gram(a), -1)
 
 
 @pytest.mark.parametrize("unbiased", [False, True])

@@ -26,7 +26,7 @@ def pixels(x):
 
 def test_bad_architectures_are_named():
     bad = ["", ",", "cnn_s,", "lenet", "cnn_s:", "cnn_s:0", "cnn_s:-3", "cnn_s:x", "cnn_s:2.5", "cnn_s:²", ":8",
-           "cnn_s:8:9", "cnn_s,mlp,cnn_s", "mlp,resnet99"]  # fmt: skip
+           "cnn_s:8:9", "cnn_s,mlp,cnn_s", "mlp,resnet99", "cnn_s,cnn_s:32", "mlp:8,mlp:08"]  # fmt: skip
     for value in bad:
         with pytest.raises(ValueError, match="^architectures: got"):
             AlignedSettings(architectures=value)

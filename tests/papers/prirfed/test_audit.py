@@ -23,3 +23,8 @@ def test_the_points_show_no_more_than_is_claimed(manifold, dimension):
 def test_without_the_clip_the_claim_is_refuted(manifold, dimension, monkeypatch):
     monkeypatch.setattr(losses, "clip_factor", lambda length, bound: torch.ones_like(length))
     assert audited(manifold, CONFIG, 10, 1000, dimension).refuted
+
+
+def test_nothing_is_audited_without_a_round():
+    with pytest.raises(ValueError, match="rounds: got 0"):
+        audited(Hyperboloid(), Config(rounds=0, local_steps=1), 10, 20, 3)

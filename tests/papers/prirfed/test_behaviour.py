@@ -104,3 +104,23 @@ def test_bad_problems():
         manifold_problem("pca-digits", ManifoldSettings(samples=5000))
     with pytest.raises(ValueError, match="word"):
         manifold_problem("words-mammals", ManifoldSettings(agents=9, word="dragon"))
+
+
+def test_the_best_point_of_a_wide_ball_is_its_mean():
+    """Steps of one size overshoot there."""
+    problem = small("frechet-ball", radius=10.0)
+    y, weights = problem.samples["y"], torch.full((320,), 1 / 320, dtype=torch.float64)
+    gradient = problem.loss.clipped_mean(problem.best, {"y": y}, weights, math.inf)
+    assert problem.loss.manifold.norm(problem.best, gradient) < 1e-9
+
+
+def test_each_agent_needs_as_many_records_as_dimensions():
+    with pytest.raises(ValueError, match="samples: got 160; allowed is at least 25 for each of the 16 agents"):
+        manifold_problem("pca-synthetic", ManifoldSettings(agents=16, samples=160))
+    for changes in ({"dimension": 5}, {"eigengap": 0.6}):
+        with pytest.raises(ValueError, match=next(iter(changes))):
+            ManifoldSettings(**changes)
+
+
+def test_how_many_words_there_are_is_no_setting():
+    assert "samples" in PAPER.idle("samples", "dp-rsgd", "words-tree", PAPER.defaults() | {"samples": 100})

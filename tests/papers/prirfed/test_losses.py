@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from fedbook.geometry import SPD, Hyperboloid, Sphere, frechet_mean
-from fedbook.papers.prirfed.losses import Eigenvector, RecordLoss, SquaredDistance, descend
+from fedbook.papers.prirfed.losses import Eigenvector, RecordLoss, SquaredDistance
 from fedbook.randomness import normal, stream
+from tests.papers.prirfed.descent import descend
 
 INF = math.inf
 

@@ -8,7 +8,7 @@ import torch
 
 from fedbook.data import Taxonomy
 from fedbook.geometry import Hyperboloid, frechet_mean
-from fedbook.papers.prirfed.losses import SquaredDistance, descend
+from fedbook.papers.prirfed.losses import SquaredDistance
 from fedbook.papers.prirfed.structured import (
     Words,
     deal,
@@ -17,6 +17,7 @@ from fedbook.papers.prirfed.structured import (
     predict,
     word_weights,
 )
+from tests.papers.prirfed.descent import descend
 
 H = Hyperboloid()
 
