@@ -21,7 +21,7 @@ MISTAKES = [
     (["run", "6"], 2, "paper: got '6'"),
     (["run", ""], 2, "paper: got ''"),
     (["run", "dp2-fedsam"], 2, "paper: got 'dp2-fedsam'.*did you mean dp2_fedsam"),
-    (["run", "notebooks/01_fedsc.ipynb"], 2, "paper: got 'notebooks/01_fedsc.ipynb'"),
+    (["run", "notebooks/01_fedscc.ipynb"], 2, "paper: got 'notebooks/01_fedscc.ipynb'"),
     (["list", "nothing"], 2, "paper: got 'nothing'"),
     # options
     (["run", "fedavg", "--seeds", "3"], 2, "--seeds 3; did you mean --seed"),
@@ -74,9 +74,9 @@ MISTAKES = [
     (["compare", "fedavg", "--methods", "fedavg local"], 2, "method: got 'fedavg local'"),
     (["compare", "fedavg", "--seeds", "0"], 2, "seeds: got 0"),
     (["compare", "fedavg", "--seeds", "0,1,2"], 2, "--seeds: got '0,1,2'"),
-    (["compare", "fedavg", "--vary", "method=fedavg,local"], 2, "--set: got 'method'"),
+    (["compare", "fedavg", "--vary", "method=fedavg,local"], 2, "--vary: got 'method'"),
     (["compare", "fedavg", "--vary", "lr=0.1|0.2"], 2, "--set lr: got '0.1|0.2'"),
-    (["compare", "fedavg", "--tune", "lr=0.1,"], 2, "--set lr: got ''"),
+    (["compare", "fedavg", "--tune", "lr=0.1,"], 2, "--tune lr: got ''"),
     (["compare", "fedavg", "--vary", "lr=1,2", "--tune", "lr=1,2"], 2, "lr"),
     # notebooks, data, chapters
     (["notebooks"], 2, "DIR"),
