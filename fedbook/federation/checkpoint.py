@@ -13,7 +13,7 @@ import torch
 
 from fedbook import outputs
 
-FORMAT = 3
+FORMAT = 4
 HEAD = f"fedbook checkpoint {FORMAT}\n".encode()  # then the SHA-256 of what follows, then what torch.save wrote
 
 

@@ -106,7 +106,7 @@ def frame(*tables: Table, **fixed: Any) -> pd.DataFrame:
                 | {name: known.get(name) for name in varied}
                 | {"seed": run["seed"]}
                 | {f"tuned_{name}": cell["tuned"].get(name) for name in tuned}
-                | _flat(_metrics(run))
+                | _metrics(run)
                 | {name: run[name] for name in ("rounds", "seconds", "bytes_up", "bytes_down")}
                 | {f"{name}_spent": run[name] for name in ("epsilon", "delta")}
             )
@@ -114,9 +114,9 @@ def frame(*tables: Table, **fixed: Any) -> pd.DataFrame:
 
 
 def _metrics(run: Mapping[str, Any]) -> dict[str, Any]:
-    """The metrics of a run; none that count of one that diverged, whatever its last numbers were."""
-    lost = run.get("ended") == "diverged"
-    return {name: math.nan if lost and not isinstance(v, Mapping) else v for name, v in run["metrics"].items()}
+    """The metrics of a run by flat name (``metric.group``): NaN if it diverged, whatever its last numbers were."""
+    metrics = _flat(run["metrics"])
+    return dict.fromkeys(metrics, math.nan) if run.get("ended") == "diverged" else metrics
 
 
 def _flat(metrics: Mapping[str, Any]) -> dict[str, Any]:

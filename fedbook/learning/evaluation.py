@@ -107,7 +107,8 @@ def knn_predict(
 
 def unit(h: Tensor) -> Tensor:
     """h / |h| along the last axis, 0 for zero vectors; tiny and huge ones have a direction, too. [..., D]."""
-    exponent = torch.frexp(h.abs().amax(-1, keepdim=True)).exponent  # a power of two changes no digit
+    exponent = torch.frexp(h.abs().amax(-1, keepdim=True)).exponent  # a power of two changes no digit; in two steps, as
+    # one of the smallest numbers has an inverse beyond the largest
     return normalize(torch.ldexp(torch.ldexp(h, -(exponent // 2)), exponent // 2 - exponent), dim=-1)
 
 

@@ -253,8 +253,10 @@ def fusion(name: str, widths: Sequence[int], classes: int) -> Fusion:
     """
     arguments.one_of("fusion", name, FUSIONS)
     arguments.integer("classes", classes, 1)
-    if not widths or any(arguments.integer("widths", one, 1) < 1 for one in widths):
+    if not widths:
         raise arguments.wrong(ValueError, "widths", widths, "one for each party")
+    for width in widths:
+        arguments.integer("widths", width, 1)
     if name in ("sum", "logits") and len(set(widths)) > 1:
         raise arguments.wrong(ValueError, "widths", widths, f"equal ones for {name}")
     if name == "logits" and widths[0] != classes:
