@@ -91,6 +91,8 @@ def test_a_setting_that_does_not_count_changes_nothing(name):
         (["run", "fedavg", "--set", "alpha=0.01", "--set", "partition=dirichlet"], []),
         (["run", "fedavg", "--method", "fedsgd", "--set", "local_epochs=3"], ["local_epochs changes nothing"]),
         (["run", "fedsc", "--method", "fedca", "--set", "mu=2"], ["mu changes nothing: it counts with method=fedsc"]),
+        (["run", "fedavg", "--method", "local", "--set", "compressor=topk"],
+         ["compressor changes nothing: it counts with method=fedavg, fedsgd or central (here method=local)"]),
         (["run", "dp2_fedsam", "--set", "test_samples=9"], ["changes nothing: it counts with judged_on=common"]),
         # of several methods one that reads it is enough; at one value of an axis, too
         (["compare", "fedavg", "--methods", "fedavg,fedsgd", "--set", "local_epochs=3", "--seeds", "1"], []),

@@ -105,6 +105,15 @@ class SecretCohorts:
         self._number: dict[tuple[str, float, float, bool], int] = {}  # of cohorts without a round
         self._rounds: dict[tuple[str, float, float, bool], Spans] = {}
 
+    def require_one_sampler(self, release: Release) -> None:
+        """Raises: ValueError, if another sampler drew in its round: no bound is known for the two together."""
+        t = release.round
+        for sampler, *_ in (form for form, rounds in self._rounds.items() if t is not None and t in rounds):
+            if sampler != release.sampler:
+                raise arguments.wrong(
+                    ValueError, "release.sampler", release.sampler, f"{sampler}, as before in round {t}"
+                )
+
     def add(self, release: Release) -> None:
         """Count the cohort of ``release``, or ``count`` of them if it has no round.
 

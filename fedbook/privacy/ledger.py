@@ -78,8 +78,8 @@ class PrivacyLedger:
         with the most. It may be empty. Who takes part must not depend on the data.
 
         Without ``clients`` the sampler of the release is accounted. Several releases of one round with one
-        sampler and rate are accounted so that it holds whether or not they had one cohort; a release without a
-        round, and each of its ``count``, has a cohort of its own.
+        sampler are accounted so that it holds whether or not they had one cohort; two samplers in one round are
+        refused. A release without a round, and each of its ``count``, has a cohort of its own.
 
         With ``clients`` the sampler is accounted only for the unit ``record`` and the sampler ``fixed``: each of
         the clients draws its own records, secretly and afresh for every release and each of its ``count``.
@@ -228,6 +228,8 @@ class PrivacyLedger:
             members = arguments.tensor("clients", clients, ndim=1, kind="integer").tolist()
             if len(set(members)) != len(members) or min(members, default=0) < 0:
                 raise arguments.wrong(ValueError, "clients", members, "different numbers of at least 0")
+        elif no_amplification(release) is None:
+            self._cohorts.require_one_sampler(release)
         return replace(release, count=1, round=None), members
 
     def _figure(self, delta: float, accountant: str = "pld", amplified: bool = True) -> Figure:

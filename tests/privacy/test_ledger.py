@@ -255,6 +255,20 @@ def test_releases_of_one_round_may_have_had_one_cohort():
     assert silent.report(1e-3)["epsilon"] is None
 
 
+def test_a_round_has_one_sampler():
+    poisson = sampled(round=3, adjacency="zero_out")
+    ledger = ledger_of(poisson)
+    before, fixed = ledger.state(), replace(poisson, sampler="fixed")
+    for call in (ledger.record, lambda release: ledger.would_exceed(release, 1.0, 1e-3)):
+        with pytest.raises(
+            ValueError, match="^release.sampler: got 'fixed'; allowed is poisson, as before in round 3$"
+        ):
+            call(fixed)
+    assert ledger.state() == before
+    for allowed in (replace(fixed, round=4), replace(fixed, round=None), replace(fixed, sampler="none", rate=None)):
+        ledger.record(allowed)
+
+
 # --- records that clients draw themselves
 
 

@@ -107,7 +107,7 @@ class Config(Settings):
         needs={"method": COMPRESSING, "compressor": ("scalar",), "bits": other_than(EXACT)})  # fmt: skip
     codebook: str = setting("finite", None, "of the hexagonal quantiser", choices=("finite", "infinite"),
         needs={"method": COMPRESSING, "compressor": ("hex",), "bits": other_than(EXACT)})  # fmt: skip
-    compress_server: bool = setting(True, None, "whether theta_0's matrices are compressed too",
+    compress_server: bool = setting(True, None, "whether theta_0's matrices are compressed too, where it is sent",
         needs={"method": tuple(word for word in COMPRESSING if word != "private-labels"),
                "compressor": other_than("none"), "bits": other_than(EXACT)})  # fmt: skip
     literal_server: bool = setting(

@@ -57,6 +57,7 @@ PAPER = Paper(
         "paper": {"clients": 1000, "classes_per_client": 2, "epsilon": 1.0, "model": "cnn_dp2fedsam"},
     },
     settings=(Config, PersonalSettings, Compression),
+    reads={word: (Config, PersonalSettings) for word, method in METHODS.items() if method.silent},
     fits={
         "femnist": {
             "train_samples": 0, "partition": "natural", "clients": 500, "model": "resnet18_imagenet", "momentum": 0.3,

@@ -63,6 +63,7 @@ PAPER = Paper(
         },
     },
     settings=(Config, ImageSettings, Compression),
+    reads={"local": (Config, ImageSettings)},
     fits={"digits": {"train_samples": 0, "test_samples": 0}},
     judged={
         "": "the global model on the common test images",

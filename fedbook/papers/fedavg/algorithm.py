@@ -131,6 +131,7 @@ class LocalOnly(FedAvg):
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """Every client starts from its seed's common initialisation: clients hold theta [S, K, ...]."""
         server, _ = super().start(federation, turn)
+        turn.nothing_leaves("every client keeps the model that it trains")
         return {}, {"all": {"theta": for_each(server["theta"], federation.num_clients)}}
 
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:

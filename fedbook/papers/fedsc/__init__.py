@@ -127,7 +127,8 @@ PAPER = Paper(
         word: (Config, PretrainingSettings, Compression)
         for word in METHODS
         if word not in fedbyol.METHODS | contrastive.METHODS
-    },
+    }
+    | {word: (Config, PretrainingSettings) for word in ("local-sc", "random-encoder", "raw-pixels")},
     judged={
         "": "the one encoder; its neighbours among the training images vote on the common test images",
         "local-sc": "the same with each client's own encoder, the mean over clients",

@@ -113,6 +113,7 @@ def test_local_only_sends_nothing_and_equals_training_alone():
     config = Config(local_epochs=2, batch_size=4)
     rounds = run(config, method="local", total=2)
     assert rounds.bytes.total["rounds"] == {"up": [0], "down": [0]}
+    assert rounds.privacy[0].report(0.1)["nothing_leaves"] == ["every client keeps the model that it trains"]
     for k in range(len(SIZES)):
         found = tree_map(lambda x, k=k: x[0, k], rounds.clients["all"]["theta"])
         assert equal(found, plain_sgd(federation(), k, config, 2), atol=1e-10)
