@@ -7,6 +7,9 @@ Every entry of ORDER is a ``fedbook run ... --profile paper --device cuda``, in 
 3. Hetero-SSFL, CIFAR-10, ResNet-18 and 34: the method against FedBYOL, every client alone, and its controls
 4. C-VFL, CIFAR-10 in quadrants, ResNet-18: without compression, then the compressors at 2 bits
 
+On an NVIDIA H200 an entry of 1 took one to two minutes (three runs side by side); one of 2 takes four hours by its
+steps of training alone (gpu_encoder.json: 146 ms for each of 100,000).
+
 A call takes the first entry that is not done, ends it by SIGTERM before the budget is spent (the run saves its last
 whole round), and says what is done and left; the next call goes on from the checkpoints in gpu-paper/. gpu_paper.json
 holds commands, pieces (seconds, device, torch, commit, whether the data are the published ones), settings and results.
