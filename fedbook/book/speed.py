@@ -42,9 +42,10 @@ counted one over ours: below 1 we lose.</p>"""
 CODECS = """<p>Megabytes of float32 a second, of the largest message measured. A copy is what the memory can do at best:
 every compressor is far from it, and pays only where the network is slower than the compressor.</p>"""
 GPU = """<p>The same local training on a GPU, milliseconds of the clock, alone on the card; <i>fedbook</i> is again a
-whole round. <i>One graph</i> is the stacked layers by hand, all clients at once, recorded as a CUDA graph and replayed: no
-step of it is started from Python, so it shows what starting costs. The package does not do that. All ways end with the same mean parameters as
-the loop, to rounding: of convolutions that of TensorFloat-32, at most {apart:.0e}.</p>"""
+whole round. <i>One graph</i> is the stacked layers by hand, all clients at once, recorded as a CUDA graph and
+replayed: no step of it is started from Python, so it shows what starting costs. The package does not do that. All ways
+end with the same mean parameters as the loop, to rounding: of convolutions that of TensorFloat-32, at most
+{apart:.0e}.</p>"""
 ENCODERS = """<p>A step of FedSC's encoder at the paper's size, ResNet-20 of eightfold width, in float32 (its
 convolutions in TensorFloat-32, as torch sets it) and in bfloat16 as the package mixes it. The share is of {peak:.0f}
 trillion operations a second, which a large bfloat16 product of matrices reached on this card. The paper's step is 2,048
