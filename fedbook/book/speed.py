@@ -185,35 +185,35 @@ def _gpu(tables: Mapping[str, Any]) -> Iterator[str]:
     yield '<h2 id="gpu">On a GPU</h2>'
     trained = [row for name, table in tables.items() if name != "gpu_encoder" for row in table["rows"]]
     if trained:
-        yield GPU.format(apart=max(max(row["apart"].values()) for row in trained))
-    body = []
-    for row in trained:
-        ms = row["ms"]
-        ours = ms.get("round", ms["local"])
-        best = min(value for way, value in ms.items() if way.startswith(("vmap", "stacked")) and "graph" not in way)
-        times = [ours, ms["local"], ms["modules"], best, ms["stacked, one graph"]]
-        gains = [f"{value / ours:.2f}" for value in (ms["modules"], best)]
-        body.append([row["kind"], str(row["clients"]), *(f"{value:.1f}" for value in times), *gains])
-    head = ["network", "clients", "fedbook", "its local training", "loop", "best by hand", "one graph"]
-    yield _table([*head, "loop / fedbook", "best / fedbook"], body) if trained else ""
-    steps = tables.get("gpu_encoder", {"rows": []})["rows"]
-    if steps:
-        yield ENCODERS.format(peak=steps[0]["peak"])
-        ways = list(steps[0]["ms"])
-        heads = [word for way in ways for word in (f"{PRECISIONS[way]}, ms", "share")]
-        yield _table(
-            ["views", *heads],
-            [
-                [
-                    f"{row['views']:,}",
-                    *(w for way in ways for w in (f"{row['ms'][way]:.0f}", f"{row['share'][way]:.0%}")),
-                ]
-                for row in steps
-            ],
-        )
+        yield from _gpu_training(trained)
+    if "gpu_encoder" in tables:
+        yield from _gpu_encoders(tables["gpu_encoder"]["rows"])
     machines = {(table["device"], table["torch"], table["commit"]) for table in tables.values()}
     words = "; ".join(f"{device}, torch {version}, commit {commit}" for device, version, commit in sorted(machines))
     yield f"<p><small>{escape(f'Measured on {words}.')}</small></p>"
+
+
+def _gpu_training(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield GPU.format(apart=max(max(row["apart"].values()) for row in rows))
+    body = []
+    for row in rows:
+        ms = row["ms"]
+        ours, graph = ms.get("round", ms["local"]), "stacked, one graph"
+        best = min(value for way, value in ms.items() if way not in ("round", "local", "modules", graph))
+        times = [f"{value:.1f}" for value in (ours, ms["local"], ms["modules"], best, ms[graph])]
+        body.append([row["kind"], str(row["clients"]), *times, f"{ms['modules'] / ours:.2f}", f"{best / ours:.2f}"])
+    head = ["network", "clients", "fedbook", "its local training", "loop", "best by hand", "one graph"]
+    yield _table([*head, "loop / fedbook", "best / fedbook"], body)
+
+
+def _gpu_encoders(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield ENCODERS.format(peak=rows[0]["peak"])
+    head, body = ["views"], [[f"{row['views']:,}"] for row in rows]
+    for way in rows[0]["ms"]:
+        head += [f"{PRECISIONS[way]}, ms", "share"]
+        for cells, row in zip(body, rows, strict=True):
+            cells += [f"{row['ms'][way]:.0f}", f"{row['share'][way]:.0%}"]
+    yield _table(head, body)
 
 
 def _spread(ms: Mapping[str, float]) -> str:
