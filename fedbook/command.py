@@ -468,9 +468,10 @@ def _compare(options: argparse.Namespace) -> int:
         shorter = _pairs("--tune-set", options.tune_set)
         options_named = ("--set", "--vary", "--tune", "--tune-set")
         vary, tune = experiment.axes(paper, changes, vary, tune, shorter, options_named)
-        asked = paper, methods, options.problem, options.profile, changes, vary | tune, shorter, options.device
+        asked = paper, methods, options.problem, options.profile, changes, vary, tune, shorter, options.device
         plans = experiment.plans(*asked)
-        settled = experiment.plan(paper, methods[0], options.problem, options.profile, changes, (0,), options.device)
+        where = options.problem, options.profile, changes, (0,), options.device
+        settled = experiment.plan(paper, methods[0], *where, whole=False)
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error
     _warn(advice.idle(plans))

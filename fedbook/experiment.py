@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import numbers
 import shutil
 import subprocess
 import time
@@ -76,10 +77,12 @@ def plan(
     changes: Mapping[str, Any] | None = None,
     seeds: Sequence[int] = (0,),
     device: str = "auto",
+    whole: bool = True,
 ) -> Plan:
     """A checked :class:`Plan`; the first method and problem of the paper are the defaults.
 
-    ``changes`` may hold texts (from a command line); they are read by the type of the setting.
+    ``changes`` may hold texts (from a command line); they are read by the type of the setting. Not ``whole``: what a
+    comparison varies is still missing, so that only names and types are checked.
     Raises: TypeError, ValueError naming the argument, what was given and what is allowed.
     """
     method = arguments.one_of("method", next(iter(paper.methods)) if method is None else method, paper.methods)
@@ -90,7 +93,7 @@ def plan(
     seeds = tuple(arguments.integer("seed", seed, 0, 2**63 - 1) for seed in seeds)
     chosen = Plan(paper, method, problem, profile, read, seeds, pick_device(device))
     settings = chosen.settings()
-    for kind in paper.settings:  # refuses values that are not allowed
+    for kind in paper.settings if whole else ():  # refuses values that are not allowed
         own_settings(kind, settings)
     return chosen
 
@@ -105,6 +108,10 @@ def pick_device(word: str) -> str:
 
 def _read(word: str, name: str, value: Any, defaults: Mapping[str, Any]) -> Any:
     kind = type(defaults[arguments.one_of(word, name, defaults)])
+    if isinstance(value, numbers.Real) and not isinstance(
+        value, (bool, int, float)
+    ):  # NumPy's: JSON has no word for it
+        return int(value) if isinstance(value, numbers.Integral) else float(value)
     if not isinstance(value, str) or kind is str:
         return value
     try:
@@ -273,9 +280,11 @@ def compare(
     ``tune``: each method at each place of the table gets the same grid; the setting with the best mean metric on
     held-out training images (settings with ``judge="validation"``, where a paper has held-out data), with seeds that
     are not reported, is the one reported; ``tune_changes`` shortens those trials. The result holds all that is
-    needed to repeat a cell. ``out``, a folder of this comparison alone (see :func:`fedbook.outputs.claimed`): each cell
-    and each trial is saved there as it ends, checkpoints of the one that runs meanwhile, and what an earlier call saved
-    is not run again.
+    needed to repeat a cell; an infinite setting stands there as "inf". ``out``, a folder of this comparison alone (see
+    :func:`fedbook.outputs.claimed`): each cell and each trial is saved there as it ends, checkpoints of the one that
+    runs meanwhile, and what an earlier call saved is not run again.
+    Raises: TypeError, ValueError naming the argument; :class:`fedbook.outputs.Refused` where ``out`` holds another
+    comparison.
     """
     count = arguments.integer("seeds", seeds, 1, 1000)
     if isinstance(methods, str) or not isinstance(methods, Sequence) or not methods:
@@ -283,10 +292,19 @@ def compare(
     methods = list(dict.fromkeys(methods))
     vary, tune = axes(paper, changes or {}, vary or {}, tune or {}, tune_changes or {})
     out = None if out is None else Path(out)
-    plans(paper, methods, problem, profile, changes or {}, vary | tune, tune_changes or {}, device)
+    plans(paper, methods, problem, profile, changes or {}, vary, tune, tune_changes or {}, device)
+    used = plan(paper, methods[0], problem, profile, changes, range(count), device, whole=False)
+    asked = {
+        "paper": paper.name, "problem": used.problem, "profile": profile, "metric": paper.metric,
+        "settings": plain(used.settings()), "seeds": count, "device": used.device,
+        "tuning": {"grid": plain(tune), "changes": plain(tune_changes or {}), "seeds": [1000, 1001]},
+    }  # fmt: skip
+    rows = [(method, plain(varied)) for varied in grid(vary) for method in methods]
     saved = None if out is None else saved_in(out)
-    if saved is not None and "paper" in saved:  # it came to its end
-        return saved
+    if saved is not None:
+        _refuse_another(out, saved, asked, rows)
+        if "paper" in saved:  # it came to its end
+            return saved
     saved = saved or {"commits": [], "cells": []}
     commits = list(dict.fromkeys([*saved["commits"], commit()]))
     cells, before, done = [], iter(saved["cells"]), saved.get("tried", [])
@@ -300,7 +318,7 @@ def compare(
             tried, done = done, []
             for trial in _trials(paper, method, problem, profile, shorter, tune, device, out, len(cells), len(tried)):
                 tried.append(trial)
-                _keep(out, commits=commits, cells=cells, tried=tried)
+                _keep(out, asked=asked, commits=commits, cells=cells, tried=tried)
             best = max(tried, key=lambda entry: _goodness(entry["mean"], paper))["settings"] if tried else {}
             chosen = plan(paper, method, problem, profile, base | best, range(count), device)
             label = " ".join([method, *(f"{k}={v}" for k, v in varied.items())])
@@ -313,33 +331,52 @@ def compare(
                     )
             curve = _curve(rounds, paper.metric, *paper.curves)
             cell = {
-                "method": method, "varied": varied, "tuned": best, "at_edge": at_edge(paper.settings, tune, best),
-                "tried": tried, "curve": curve, "runs": results,
+                "method": method, "varied": plain(varied), "tuned": best,
+                "at_edge": at_edge(paper.settings, tune, best), "tried": tried, "curve": curve, "runs": results,
             }  # fmt: skip
             cells.append(finite(cell))
-            _keep(out, commits=commits, cells=cells)
-    used = plan(paper, methods[0], problem, profile, changes, range(count), device)
-    return finite(
-        {
-            "paper": paper.name, "problem": used.problem, "profile": profile, "metric": paper.metric,
-            "settings": used.settings(), "seeds": count, "device": used.device,
-            "torch": torch.__version__.split("+")[0], "commit": _joined(commits),
-            "tuning": {"grid": tune, "changes": dict(tune_changes or {}), "seeds": [1000, 1001]},
-            "cells": cells,
-        }
-    )  # fmt: skip
+            _keep(out, asked=asked, commits=commits, cells=cells)
+    made = {"torch": torch.__version__.split("+")[0], "commit": _joined(commits)}
+    return asked | made | {"cells": cells}
+
+
+def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings for JSON, which has no infinity: "inf" instead, which :func:`plan` reads again."""
+
+    def written(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [written(one) for one in value]
+        return str(value) if isinstance(value, float) and math.isinf(value) else value
+
+    return {name: written(value) for name, value in settings.items()}
+
+
+def _refuse_another(out: Path, saved: Mapping[str, Any], asked: Mapping[str, Any], rows: Sequence[tuple]) -> None:
+    """Raises: Refused, if ``saved`` is not of the comparison that was asked for."""
+    wanted = json.loads(json.dumps(asked))
+    found = saved if "paper" in saved else saved.get("asked", wanted)  # an older version did not save what was asked
+    differ = [name for name, value in wanted.items() if name != "settings" and found.get(name) != value]
+    differ += [name for name, value in wanted["settings"].items() if found["settings"].get(name) != value]
+    there = [(cell["method"], cell["varied"]) for cell in saved["cells"]]
+    if there != rows[: len(there)] or ("paper" in saved and len(there) != len(rows)):
+        differ.append("its methods or what varies")
+    if differ:
+        what = ", ".join(differ)
+        raise outputs.Refused(f"out: {out} holds another comparison; it differs in {what}; allowed is another folder")
 
 
 def plans(
     paper: Paper, methods: Sequence[str], problem: str | None, profile: str, changes: Mapping[str, Any],
-    axes: Mapping[str, Sequence[Any]], tune_changes: Mapping[str, Any], device: str,
+    vary: Mapping[str, Sequence[Any]], tune: Mapping[str, Sequence[Any]], tune_changes: Mapping[str, Any], device: str,
 ) -> list[Plan]:  # fmt: skip
     """All that a comparison would run, so that names and values that are not allowed are refused before any work."""
     chosen = []
     for method in methods:
-        for point in grid(axes):
-            chosen.append(plan(paper, method, problem, profile, dict(changes) | point, (0,), device))
-        plan(paper, method, problem, profile, dict(changes) | dict(tune_changes), (0,), device)
+        for varied, tuned in itertools.product(grid(vary), grid(tune)):
+            base = dict(changes) | varied
+            chosen.append(plan(paper, method, problem, profile, base | tuned, (0,), device))
+            if tune:
+                plan(paper, method, problem, profile, base | dict(tune_changes) | tuned, (0,), device)
     return chosen
 
 
@@ -360,7 +397,7 @@ def _trials(paper, method, problem, profile, base, tune, device, out, cell, done
         last = [row[-1] for row in _curve(rounds, paper.metric)[paper.metric] if row]
         lost = any(ended(rounds, paper.metric, slot)[0] == "diverged" for slot in range(len(last)))
         score = sum(last) / len(last) if last and not lost else None
-        yield {"settings": setting, "mean": score}
+        yield {"settings": plain(setting), "mean": score}
 
 
 def _executed(planned: Plan, label: str, out: Path | None, name: str) -> tuple[Rounds, float]:

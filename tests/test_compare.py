@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from fedbook import command, experiment, papers
+from fedbook import command, experiment, outputs, papers
 from fedbook.lab.draw import draw_comparison
 from fedbook.learning.models import stack
 from fedbook.papers.fedavg.problem import ImageSettings, image_problem
@@ -160,6 +160,66 @@ def test_names_are_checked_before_the_first_run(monkeypatch):
     monkeypatch.setattr(experiment, "_executed", lambda *_: pytest.fail("something ran"))
     with pytest.raises(ValueError, match="method: got 'fedsgdd'"):
         experiment.compare(papers.paper("fedavg"), ["fedavg", "fedsgdd"], "digits", seeds=1, device="cpu")
+
+
+def test_what_would_run_is_checked_before_any_work_and_nothing_else(capsys, monkeypatch):
+    def works(*arguments, **options):
+        raise AssertionError("work began")
+
+    private = ["--problem", "digits", "--set", "epsilon=0", "--tune", "clip_norm=0.5,inf"]
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment.Plan, "rounds", works)
+        status, out, err = call(capsys, "compare", "dp2_fedsam", *private, "--tune-set", "noise_multiplier=1")
+    assert status == 2 and out == [] and "clip_norm: got inf" in err  # a trial's noise and bound, together
+    few = papers.paper("cvfl"), ["c-vfl"], "digits", "quick", {"bits": 24}  # too many for most compressors
+    assert experiment.plans(*few, {"compressor": ["topk", "randomk"]}, {}, {}, "cpu")
+    with pytest.raises(ValueError, match="bits: got 24"):
+        experiment.plans(*few, {"compressor": ["topk", "scalar"]}, {}, {}, "cpu")
+
+
+def test_an_infinite_setting_is_kept(capsys, tmp_path):
+    words = ["--problem", "digits", "--methods", "dp2-fedsam", "--seeds", 1, "--set", "clients=20", "--set", "rounds=1"]
+    words += [
+        "--set",
+        "train_samples=400",
+        "--set",
+        "epsilon=0",
+        "--vary",
+        "clip_norm=0.5,inf",
+        "--out",
+        tmp_path / "a",
+    ]
+    status, out, _ = call(capsys, "compare", "dp2_fedsam", *words)
+    assert status == 0 and [cell["clip_norm"] for cell in json.loads(out[-1])["cells"]] == [0.5, "inf"]
+    cell = json.loads((tmp_path / "a" / "compare.json").read_text())["cells"][1]
+    again = experiment.plan(papers.paper("dp2_fedsam"), "dp2-fedsam", "digits", changes=cell["varied"])
+    assert again.settings()["clip_norm"] == math.inf
+
+
+def test_a_comparison_whose_runs_were_never_judged_ends_with_its_table(capsys, tmp_path):
+    words = ["--problem", "digits", "--methods", "fedavg", "--seeds", 2, "--set", "rounds=0", "--out", tmp_path / "a"]
+    status, out, err = call(capsys, "compare", "fedavg", *words)
+    assert status == 3 and json.loads(out[-1])["cells"][0]["mean"] is None and "ended with: nothing" in err
+    assert (tmp_path / "a" / "compare.json").exists()
+
+
+def test_a_folder_with_another_comparison_is_refused(tmp_path):
+    fedavg, changes = papers.paper("fedavg"), {"model": "linear", "clients": 10, "clients_per_round": 5, "rounds": 1}
+    axis = {"local_epochs": list(np.array([1, 2]))}  # NumPy's whole numbers, too
+    table = experiment.compare(fedavg, ["fedavg"], "digits", changes=changes, seeds=1, vary=axis, out=tmp_path)
+    assert [cell["varied"] for cell in table["cells"]] == [{"local_epochs": 1}, {"local_epochs": 2}]
+    for whole in (False, True):
+        if whole:
+            experiment.save(table, tmp_path)
+        again = experiment.compare(fedavg, ["fedavg"], "digits", changes=changes, seeds=1, vary=axis, out=tmp_path)
+        assert again["cells"] == table["cells"]
+        for other, word in (({"lr": 0.5}, "lr"), ({"rounds": 2}, "rounds")):
+            with pytest.raises(outputs.Refused, match=f"another comparison; it differs in {word}; allowed is"):
+                experiment.compare(
+                    fedavg, ["fedavg"], "digits", changes=changes | other, seeds=1, vary=axis, out=tmp_path
+                )
+        with pytest.raises(outputs.Refused, match="its methods or what varies"):
+            experiment.compare(fedavg, ["local"], "digits", changes=changes, seeds=1, vary=axis, out=tmp_path)
 
 
 def test_the_commit_is_of_our_own_checkout_only(tmp_path, monkeypatch):

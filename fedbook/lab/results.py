@@ -40,7 +40,12 @@ def stored(name: str) -> dict[str, Any]:
 
 def setting(table: Table, cell: Cell, name: str) -> Any:
     """The value of a setting (or of "method") in a cell."""
-    return {**table["settings"], **cell["tuned"], **cell["varied"], "method": cell["method"]}[name]
+    return _number({**table["settings"], **cell["tuned"], **cell["varied"], "method": cell["method"]}[name])
+
+
+def _number(value: Any) -> Any:
+    """Infinity where a setting is stored as "inf", which JSON has no number for."""
+    return math.inf if value == "inf" else value
 
 
 def cells(*tables: Table, **fixed: Any) -> list[tuple[Table, Cell]]:
@@ -90,8 +95,8 @@ def frame(*tables: Table, **fixed: Any) -> pd.DataFrame:
     """One row a cell and seed: paper, problem, method, the settings that vary, seed, what was tuned, what came out.
 
     Tuned settings are called ``tuned_lr``; metrics have their names (those by group ``metric.group``); what the run
-    cost: rounds, seconds, bytes_up, bytes_down, epsilon_spent, delta_spent. Metrics of a run that diverged are NaN.
-    ``fixed`` picks cells.
+    cost: rounds, seconds, bytes_up, bytes_down, epsilon_spent, delta_spent. Where a setting of the same name varies,
+    what came out is ``NAME_measured``. Metrics of a run that diverged are NaN. ``fixed`` picks cells.
     Raises: ValueError (no such cell).
     """
     rows = []
@@ -101,14 +106,15 @@ def frame(*tables: Table, **fixed: Any) -> pd.DataFrame:
     for table, cell in chosen:
         known = table["settings"] | cell["varied"]
         for run in cell["runs"]:
+            out = {table["metric"]: math.nan} | _metrics(run)  # a run that was never judged has no metric
+            out |= {name: run[name] for name in ("rounds", "seconds", "bytes_up", "bytes_down")}
+            out |= {f"{name}_spent": run[name] for name in ("epsilon", "delta")}
             rows.append(
                 {"paper": table["paper"], "problem": table["problem"], "method": cell["method"]}
-                | {name: known.get(name) for name in varied}
+                | {name: _number(known.get(name)) for name in varied}
                 | {"seed": run["seed"]}
-                | {f"tuned_{name}": cell["tuned"].get(name) for name in tuned}
-                | _metrics(run)
-                | {name: run[name] for name in ("rounds", "seconds", "bytes_up", "bytes_down")}
-                | {f"{name}_spent": run[name] for name in ("epsilon", "delta")}
+                | {f"tuned_{name}": _number(cell["tuned"].get(name)) for name in tuned}
+                | {f"{name}_measured" if name in varied else name: value for name, value in out.items()}
             )
     return pd.DataFrame(rows)
 
@@ -144,23 +150,26 @@ def table(data: pd.DataFrame, metrics: Sequence[str], by: Sequence[str] = (), di
 def differences(data: pd.DataFrame, metric: str, base: str, by: str = "method") -> pd.DataFrame:
     """``metric`` minus that of ``base`` over the same seeds: mean, low, high (Student's 95 % interval), seeds.
 
-    A row each value of ``by`` but ``base``. Groups of which a run diverged are left out.
-    Raises: ValueError (``base`` is no value of ``by``, or a run of it diverged; two rows of one seed: the frame needs
-    one cell a group).
+    A row each value of ``by`` but ``base``, over the seeds that it shares with ``base``. Groups are left out of which
+    such a run has no number (it diverged), or which share no seed.
+    Raises: ValueError (``base`` is no value of ``by``, or a run of it has no number; two rows of one seed: the frame
+    needs one cell a group).
     """
     if base not in set(data[by]):
         raise arguments.wrong(ValueError, "base", base, f"one of {', '.join(map(str, data[by].unique()))}")
     if data.duplicated([by, "seed"]).any():
         raise arguments.wrong(ValueError, "data", list(data.columns), f"a frame with one row for each {by} and seed")
-    wide = data.pivot(index="seed", columns=by, values=metric).astype(float)[list(data[by].unique())]
-    if not wide[base].notna().all():
+    groups = {name: part.set_index("seed")[metric].astype(float) for name, part in data.groupby(by, sort=False)}
+    against = groups.pop(base)
+    if against.isna().any():
         raise arguments.wrong(
             ValueError, "base", base, f"one all of whose runs have a number for {metric}: none that diverged"
         )
     rows = {}
-    for name in wide.columns.drop(base):
-        if wide[name].notna().all():
-            one = paired_difference(wide[name].tolist(), wide[base].tolist())
+    for name, values in groups.items():
+        values = values[values.index.isin(against.index)]
+        if len(values) and values.notna().all():
+            one = paired_difference(values.tolist(), against[values.index].tolist())
             rows[name] = {"mean": one.mean, "low": one.low, "high": one.high, "seeds": one.count}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(by)
 
@@ -169,12 +178,12 @@ def differences(data: pd.DataFrame, metric: str, base: str, by: str = "method") 
 
 
 def spread_text(values: Any, form: str, deviation_form: str | None = None) -> str:
-    """Mean ± standard deviation of the values that there are, and how many diverged."""
+    """Mean ± standard deviation of the values that there are, and how many runs have none (diverged, never judged)."""
     values = torch.as_tensor(list(values), dtype=torch.float64)
     whole = values[values.isfinite()]
     if not len(whole):
-        return "diverged"
-    lost = f" ({len(values) - len(whole)} diverged)" if len(whole) < len(values) else ""
+        return "no number"
+    lost = f" ({len(values) - len(whole)} without)" if len(whole) < len(values) else ""
     deviation = f" ± {float(whole.std()):{deviation_form or form}}" if len(whole) > 1 else ""
     return f"{float(whole.mean()):{form}}{deviation}{lost}"
 

@@ -55,7 +55,7 @@ def test_a_table_shows_mean_and_deviation_and_goes_to_files():
     shown = results.table(results.frame(TABLE), ["accuracy"], digits=2)
     values = (0.9, 0.75, 0.95)
     expected = f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
-    assert list(shown.accuracy) == ["0.80 ± 0.10", expected, "0.60 ± 0.14 (1 diverged)"]
+    assert list(shown.accuracy) == ["0.80 ± 0.10", expected, "0.60 ± 0.14 (1 without)"]
     assert "fedprox,1.0," + expected in shown.to_csv() and expected in shown.to_latex()
     by_method = results.table(results.frame(TABLE, mu=1.0), ["accuracy"], by=["method"])
     assert list(by_method.index) == ["fedprox"]
@@ -78,6 +78,33 @@ def test_differences_are_paired_by_seed():
         results.differences(data, "accuracy", "scaffold")
     with pytest.raises(ValueError, match="data: got"):
         results.differences(results.frame(TABLE), "accuracy", "fedavg")  # two cells of fedprox
+
+
+def test_differences_take_the_seeds_that_both_have():
+    fewer = results.frame(TABLE, mu=1.0)
+    data = pd.concat([results.frame(TABLE, method="fedavg"), fewer[fewer["seed"] < 2]])
+    for base, other, sign in (("fedavg", "fedprox", 1), ("fedprox", "fedavg", -1)):
+        row = results.differences(data, "accuracy", base).loc[other]
+        assert row["seeds"] == 2 and row["mean"] == pytest.approx(sign * 0.075)
+    apart = pd.concat([data[data["method"] == "fedavg"], fewer.assign(seed=[7, 8, 9])])
+    assert results.differences(apart, "accuracy", "fedavg").empty
+
+
+def test_a_setting_that_varies_keeps_its_name_beside_what_came_out():
+    table = TABLE | {"cells": [cell("fedavg", [0.8, 0.7], {"rounds": rounds}) for rounds in (20, 40)]}
+    data = results.frame(table)
+    assert list(data["rounds"]) == [20, 20, 40, 40] and set(data["rounds_measured"]) == {2}
+    assert len(results.table(data, ["accuracy"])) == 2
+
+
+def test_an_infinite_setting_is_a_number_again():
+    table = TABLE | {"settings": TABLE["settings"] | {"clip": "inf"}, "cells": [cell("fedavg", [0.8], {"clip": "inf"})]}
+    assert math.isinf(results.frame(table, clip=math.inf)["clip"].item())
+
+
+def test_a_run_that_was_never_judged_has_no_number():
+    table = TABLE | {"cells": [TABLE["cells"][0] | {"runs": [run(0, 0.1) | {"metrics": {}}]}]}
+    assert list(results.table(results.frame(table), ["accuracy"])["accuracy"]) == ["no number"]
 
 
 def test_what_a_run_that_diverged_last_showed_does_not_count():
