@@ -128,7 +128,8 @@ class PrivacyLedger:
         ``epsilon``: the whole run's figure, the smallest of those that hold; ``accountant`` says which it is:
         ``exact`` (closed form of composed Gaussians), ``pld`` (privacy loss distribution, Poisson cohorts) or
         ``rdp`` (Renyi). ``epsilon_rdp``: the Renyi figure beside it, as valid, seldom smaller.
-        ``epsilon_without_amplification``: what holds against those who know who, or what, was drawn. All are None if
+        ``epsilon_without_amplification``: what holds against those who know who, or what, was drawn; under
+        ``add_remove`` they know who takes part, and it bounds only what that one sent, against zeros. All are None if
         anything is in clear, a release has no noise, or nothing was recorded; ``..._of_releases`` leave out
         what is in clear. ``at_smaller_delta``: the figure at 1e-5 too, if ``delta`` is larger. ``sigma``: the
         noise multiplier, if all releases have the same.
@@ -311,26 +312,37 @@ class PrivacyLedger:
                 "for instance of other seeds, cost as much again"
             )
         if any(tally.clients for tally in self._kinds.values()):
-            conditions.append("who took part was drawn without looking at the data; it may be known")
+            shown = {kind.adjacency for kind, tally in self._kinds.items() if tally.clients and kind.unit == "client"}
+            hides = "" if "add_remove" not in shown else ", which is then not hidden: only what they sent is"
+            conditions.append(f"who took part was drawn without looking at the data; it may be known{hides}")
         counted = [] if self._seen_who() else [kind for kind, tally in self._kinds.items() if _counted(kind, tally)]
         if counted:
             conditions.append(f"the sampler that ran is the one accounted: {ran(counted)}, drawn afresh each time")
-        if any(kind.unit == "client" for kind in counted):
-            conditions.append(
-                "nobody against whom this protects knows who was drawn (a server that runs secure aggregation "
-                "usually does); against those who know, epsilon_without_amplification holds"
-            )
-        if any(kind.unit == "record" for kind in counted):
-            conditions.append(
-                "nobody against whom this protects knows which records were drawn, or the seed of the draws; "
-                "against those who know, epsilon_without_amplification holds"
-            )
+        for unit, drawn in (("client", "who was drawn"), ("record", "which records were drawn")):
+            kinds = [kind for kind in counted if kind.unit == unit]
+            if kinds:
+                servers = any(kind.trust == "distributed_noise" for kind in kinds)
+                usually = " (a server that runs secure aggregation usually does)" if servers else ""
+                conditions.append(
+                    f"nobody against whom this protects knows {drawn}{usually}, or the seed of the draws, which "
+                    f"makes the first model as well; {_known(kinds[0].adjacency)}"
+                )
         if any(kind.sampler == "fixed" for kind in counted):
             conditions.append(
                 "what clients send depends on nothing hidden that they carry from round to round: only then are "
                 "rounds with draws of fixed size proved to add up"
             )
         return conditions
+
+
+def _known(adjacency: str) -> str:
+    """What is left against those who know who, or what, was drawn."""
+    if adjacency == "add_remove":
+        return (
+            "to those who know, nothing hides who is there at all, and epsilon_without_amplification bounds only what "
+            "one of the drawn added, against zeros in its place"
+        )
+    return "against those who know, epsilon_without_amplification holds"
 
 
 def _counted(kind: Release, tally: _Kind) -> bool:

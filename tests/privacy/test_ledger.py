@@ -235,6 +235,24 @@ def test_records_drawn_in_secret_stay_secret_when_clients_are_known():
     assert report["epsilon"] < report["epsilon_without_amplification"]
 
 
+def test_who_knows_the_cohort_knows_who_is_there_and_the_report_says_so():
+    """One client added: the list of those drawn in world 1 cannot come about in world 0, whatever the noise."""
+
+    def about(*entries):
+        [condition] = [text for text in ledger_of(*entries).report(DELTA)["conditions"] if " know" in text]
+        return condition
+
+    for secret in (sampled(), sampled(LOCAL)):
+        assert "nothing hides who is there at all" in about(secret) and "seed of the draws" in about(secret)
+    replaced = about(DRAWN)
+    assert "nothing hides" not in replaced and replaced.endswith("epsilon_without_amplification holds")
+    assert "which is then not hidden" in about((sampled(), ids(0, 1)))
+    assert about((replace(CENTRAL, adjacency="zero_out"), ids(0, 1))).endswith("it may be known")
+    for trust, usual in (("secure_aggregation", False), ("distributed_noise", True)):  # the former's server is trusted
+        fixed = sampled(adjacency="replace_one", sampler="fixed", trust=trust)
+        assert ("a server that runs secure aggregation usually does" in about(fixed)) is usual
+
+
 def test_releases_of_one_round_may_have_had_one_cohort():
     """The larger of both readings: one cohort for both releases, or one each."""
     pair = [r for t in range(200) for r in (sampled(round=t), sampled(round=t, noise_multiplier=3.0, what="a count"))]

@@ -424,9 +424,12 @@ class PriRFed(Algorithm):
         return guarantee if guarantee.delta < 1 else None
 
     def claimed(self, agents: int) -> Guarantee | None:
-        """What Theorem 4.2 claims of the run, from what a call is SAID to cost, if the settings ask for it."""
+        """What Theorem 4.2 claims of the run, from what a call is SAID to cost, if the settings ask for it.
+
+        None where the noise is given (``sigma``): then nothing is said of a call.
+        """
         c = self.config
-        if not self.method.private or c.accountant == "participation" or not c.rounds:
+        if not self.method.private or c.accountant == "participation" or not c.rounds or c.sigma:
             return None
         return run_guarantee(c.epsilon_call, c.delta_call, agents, self._per_round(agents), c.rounds, c.accountant)
 
