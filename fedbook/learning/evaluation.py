@@ -65,10 +65,14 @@ def few_rows(y: Tensor, count: int) -> Tensor:
     """Rows evenly over the classes, ascending, the same for every seed: of each class as many.
 
     At most ``count``, and of a class no more than the smallest has; all where ``count`` is no fewer, or 0.
+    Raises: ValueError (too few for the probe with few labels).
     """
     if not 0 < count < len(y):
         return torch.arange(len(y))
-    per_class = max(1, count // int(y.max() + 1))
+    per_class = count // int(y.max() + 1)
+    if per_class < FEW:
+        least = FEW * int(y.max() + 1)
+        raise arguments.wrong(ValueError, "judged_samples", count, f"0 (all) or at least {least}, {FEW} of each class")
     return few_labels(y, min(per_class, fewest(y)), seed=1)
 
 

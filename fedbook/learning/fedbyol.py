@@ -120,6 +120,8 @@ class FedBYOL(SelfSupervised):
     def declare(self, turn: Turn) -> None:
         """Encoder and predictor go out in clear."""
         super().declare(turn)
+        if self.name == "centralized-byol":
+            turn.in_clear("the samples: they all lie in one place")
         turn.in_clear("the predictors that clients trained on their samples")
 
     # --- a client

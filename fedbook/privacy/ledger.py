@@ -138,6 +138,7 @@ class PrivacyLedger:
         """
         delta = arguments.real("delta", delta, above=0.0, below=1.0)
         kinds = list(self._kinds)
+        made = [kind for kind, tally in self._kinds.items() if tally.most] or kinds  # not those of other federations
         figure = self._figure(delta)
         shown = _finite(figure.epsilon) if kinds else None
         renyi = _finite(self._figure(delta, "rdp").epsilon) if kinds else None
@@ -162,10 +163,10 @@ class PrivacyLedger:
             "unit": kinds[0].unit if kinds else None,
             "adjacency": kinds[0].adjacency if kinds else None,
             "sampler": _joined(kind.sampler for kind in kinds),
-            "sigma": kinds[0].noise_multiplier if len({kind.noise_multiplier for kind in kinds}) == 1 else None,
+            "sigma": made[0].noise_multiplier if len({kind.noise_multiplier for kind in made}) == 1 else None,
             "trust": [TRUST[word] for word in TRUST if word in {kind.trust for kind in kinds}],
             "noise": (SEEDED if self.noise_seeded else UNSEEDED) if kinds else None,
-            "released": [_shown(kind, tally) for kind, tally in self._kinds.items()],
+            "released": [_shown(kind, self._kinds[kind]) for kind in made],
             "in_clear": list(self._in_clear),
             "assumed_public": list(self._public),
             "nothing_leaves": list(self._stays),

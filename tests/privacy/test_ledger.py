@@ -253,6 +253,14 @@ def test_who_knows_the_cohort_knows_who_is_there_and_the_report_says_so():
         assert ("a server that runs secure aggregation usually does" in about(fixed)) is usual
 
 
+def test_releases_to_none_of_the_own_clients_are_not_listed():
+    """Seeds side by side: another federation's release has no client here, and its noise says nothing of ours."""
+    other = (replace(CENTRAL, noise_multiplier=7.0), ids())
+    report, alone = ledger_of((CENTRAL, ids(0)), other).report(DELTA), ledger_of((CENTRAL, ids(0))).report(DELTA)
+    assert report["released"] == alone["released"] and report["sigma"] == alone["sigma"] == 2.0
+    assert report["epsilon"] == alone["epsilon"]
+
+
 def test_releases_of_one_round_may_have_had_one_cohort():
     """The larger of both readings: one cohort for both releases, or one each."""
     pair = [r for t in range(200) for r in (sampled(round=t), sampled(round=t, noise_multiplier=3.0, what="a count"))]

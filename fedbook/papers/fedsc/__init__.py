@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fedbook import arguments
 from fedbook.federation.composed import Compression
 from fedbook.federation.loop import Rounds
 from fedbook.learning import fedbyol
@@ -38,12 +39,16 @@ WITHOUT_SPECTRAL_LOSS = ("fedavg-byol", "fedu", "fedema", "fedx", "fedca", "raw-
 
 
 def algorithm(method: str, problem: PretrainingProblem, settings: Mapping[str, Any]) -> SelfSupervised:
-    """The method that the settings name, on a problem's encoder and views."""
+    """The method that the settings name, on a problem's encoder and views. Raises: ValueError."""
     encoder, views = problem.encoder, problem.views
     if method in fedbyol.METHODS:
         return fedbyol.METHODS[method](own_settings(fedbyol.Config, settings), encoder, views, method)
     if method in contrastive.METHODS:
-        return contrastive.METHODS[method](own_settings(contrastive.Config, settings), encoder, views, method)
+        dictionary = own_settings(contrastive.Config, settings)
+        if dictionary.alignment and dictionary.alignment_source == problem.name:  # they are the clients' own
+            allowed = "a source that is not the problem's own: its images would be called public"
+            raise arguments.wrong(ValueError, "alignment_source", problem.name, allowed)
+        return contrastive.METHODS[method](dictionary, encoder, views, method)
     config = own_settings(Config, settings)
     if method in ("random-encoder", "raw-pixels"):
         return Untrained(config, encoder, views, method)

@@ -82,7 +82,8 @@ def run_on(
             return running.init_client(seeds[slot], client, architectures[client], dtype)
 
     else:
-        nets = {"all": fedbyol.online_network(config, images.model)}
+        own = isinstance(running, fedbyol.FedBYOL)  # judged by the loss that the method trains
+        nets = {"all": running.net if own else fedbyol.online_network(config, images.model)}
 
         def initial(slot: int, client: int) -> Parameters:
             return running.init(stream(seeds[slot], "init"), images.x.dtype)

@@ -42,3 +42,5 @@ def test_without_the_clip_the_claim_is_refuted(problem, monkeypatch):
 def test_the_attacker_must_know_all_views(problem):
     with pytest.raises(ValueError, match="matrix_views: got 3"):
         audited(problem, replace(CONFIG, matrix_views=3), SIZE, 10)
+    with pytest.raises(ValueError, match="cohort: got 1; allowed is 0 or 2"):
+        audited(problem, replace(CONFIG, cohort=1), SIZE, 10)

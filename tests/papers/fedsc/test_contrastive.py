@@ -10,10 +10,12 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, log_softmax, normalize
 
+from fedbook.experiment import plan
 from fedbook.federation import FixedSize, Rounds, Rows, run, tree_map
 from fedbook.federation.local import epochs
 from fedbook.learning.online import only_predictor, without_predictor
 from fedbook.learning.public_images import alignment_images
+from fedbook.papers.fedsc import PAPER
 from fedbook.papers.fedsc.contrastive import METHODS, Config, FedX, FilledRows, alignment_loss, filled_wire
 from fedbook.papers.fedsc.problem import PretrainingSettings, pretraining_problem
 from fedbook.randomness import stream
@@ -243,6 +245,12 @@ def test_fedcas_alignment_draws_every_encoder_to_the_base():
     assert far[3.0] < 0.5 * far[1e-9]
     plain = reference("fedca")
     assert plain.clients == {} and plain.bytes.total["setup"] == {"up": [0], "down": [0]}
+
+
+def test_fedca_does_not_call_the_clients_own_images_public():
+    chosen = plan(PAPER, "fedca", "digits", changes={"alignment": 1.0, "alignment_source": "digits"}, device="cpu")
+    with pytest.raises(ValueError, match="alignment_source: got 'digits'; allowed is a source that is not"):
+        chosen.rounds()
 
 
 # --- seeds, resumption, bytes, privacy, arguments

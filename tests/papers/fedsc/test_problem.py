@@ -85,6 +85,14 @@ def test_judged_rows_are_even_over_classes():
     assert torch.bincount(y[rows]).tolist() == [10] * 10 and torch.equal(rows, few_rows(y, 100))
 
 
+def test_too_few_judged_rows_are_refused():
+    """The probe with few labels takes five of a class, three times."""
+    y = torch.from_numpy(np.repeat(np.arange(10), 50))
+    assert torch.bincount(y[few_rows(y, 50)]).tolist() == [5] * 10
+    with pytest.raises(ValueError, match="judged_samples: got 49; allowed is 0 .all. or at least 50, 5 of each class"):
+        few_rows(y, 49)
+
+
 # --- scores
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fedbook import command
+from fedbook.experiment import plan
 from fedbook.federation import Rounds, run, tree_map
 from fedbook.learning import fedbyol
 from fedbook.learning.models import stack
@@ -70,6 +71,7 @@ def test_every_method_reports(method, capsys, monkeypatch):
         assert found["epsilon"] is None and "not private" in told["statement"]
         assert ("alignment set" in words) == (method == "hetero-ssfl") != ("encoders" in words)
         assert ("classifiers" in words) == (method == "fedavg-supervised")
+        assert ("the samples: they all lie in one place" in words) == (method == "centralized-byol")
     if method == "raw-pixels":
         return
     words = {"mlp", "cnn_s:6"} if personal else {"mlp"}
@@ -100,6 +102,15 @@ def test_baselines_are_those_of_chapter_1():
     assert gap(pooled.server["theta"], direct(base, pooled=True)) == 0
     for method, changes in (("fedu", {"fedu_threshold": math.inf}), ("fedema", {"fedema_tau": 0.0})):
         assert gap(named(method, SMALL, **changes).server["theta"], direct(replace(base, target="local"))) == 0
+
+
+def test_simsiam_is_judged_by_its_own_loss():
+    """By its name or by the setting: the same encoders, so the same judgement; minus a cosine is at most 1."""
+    changes = dict(word.split("=") for word in TINY)
+    both = [("fedsimsiam", {}), ("fedbyol", {"loss": "simsiam"})]
+    runs = [plan(PAPER, method, "digits", changes=changes | more, device="cpu").rounds() for method, more in both]
+    named_so, set_so = (run(rounds).history[-1].metrics["self_loss"] for rounds in runs)
+    assert named_so == set_so and named_so[0] <= 1
 
 
 def test_labels_reach_nobody_but_the_supervised():
