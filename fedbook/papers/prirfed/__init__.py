@@ -27,9 +27,11 @@ def build(
     config = own_settings(Config, settings)
     task = problem_of(problem, settings, seeds, device)
     pooled = METHODS[method].pooled
+    usual = PAPER.defaults() | dict(PAPER.fits.get(problem, {}))
+    told = {name: settings[name] for name in NOT_IN_RECORDS if settings[name] != usual[name]}
     algorithm = PriRFed(
         config, task.loss, task.start, method, bound=task.bound, smoothness=task.smoothness, public=task.public,
-        inner_steps=max(1, 10 * settings["agents"] // 3),
+        inner_steps=max(1, 10 * settings["agents"] // 3), told=told,
     )  # fmt: skip
     federation = task.federation(pooled)
     sizes = federation.sizes.flatten().tolist()
@@ -48,6 +50,8 @@ def build(
     )  # fmt: skip
 
 
+# Settings of a problem that neither its records nor their split show.
+NOT_IN_RECORDS = ("start", "word", "ridge", "kernel_width", "kernel_rule")
 MATRICES = {"agents": 50, "inner_steps": 10, "lr": 0.3, "start": "origin"}
 PAPER = Paper(
     name="prirfed",

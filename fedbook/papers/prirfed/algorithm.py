@@ -198,13 +198,16 @@ class PriRFed(Algorithm):
 
     ``start``: x^(0) for each seed, [S, *point]. ``bound``: the default clip norm, public. ``smoothness`` (L_g) sets the
     default step. ``inner_steps``: m where the settings leave it open. ``public``: what the bound and the losses take as
-    known to all.
+    known to all. ``told``: what else tells this run from others on these records (the start, the word): such runs draw
+    other noise, as published side by side they would give the gradients away.
     """
 
     kind = "other"
 
     def __init__(self, config: Config, loss: RecordLoss, start: Tensor, method: str = "dp-rsgd", *, bound: float = 1.0,
-                 smoothness: float = 1.0, public: Sequence[str] = (), inner_steps: int = 1):  # fmt: skip
+                 smoothness: float = 1.0, public: Sequence[str] = (), inner_steps: int = 1,
+                 told: Mapping[str, Any] | None = None):  # fmt: skip
+        self.told = dict(told or {})
         self.method = METHODS[arguments.one_of("method", method, METHODS)]
         self.name, self.loss, self.manifold, self.first = method, loss, loss.manifold, start
         self.public = tuple(public)
@@ -223,7 +226,8 @@ class PriRFed(Algorithm):
 
     def configuration(self) -> dict[str, Any]:
         """What a checkpoint must agree on."""
-        return identity(self.config, manifold=self.manifold.name, clip=[self.clip_norm, self.clip_gradient])
+        clip = [self.clip_norm, self.clip_gradient]
+        return identity(self.config, manifold=self.manifold.name, clip=clip, **self.told)
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """x^(0), one a seed; agents keep nothing."""

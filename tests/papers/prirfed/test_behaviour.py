@@ -124,3 +124,23 @@ def test_each_agent_needs_as_many_records_as_dimensions():
 
 def test_how_many_words_there_are_is_no_setting():
     assert "samples" in PAPER.idle("samples", "dp-rsgd", "words-tree", PAPER.defaults() | {"samples": 100})
+
+
+@pytest.mark.parametrize(
+    ("problem", "others"),
+    [
+        ("frechet-ball", [{"start": "origin"}]),
+        ("words-tree", [{"start": "random"}, {"word": "0.2"}, {"kernel_rule": "paper"}, {"ridge": 0.1}]),
+    ],
+)
+def test_runs_that_differ_outside_the_records_draw_other_noise(problem, others):
+    """Else the difference of two published runs would be free of noise. What fits the problem changes no key."""
+
+    def key(**changes):
+        changes = {"word": "0.1.1"} | changes if problem == "words-tree" else changes
+        rounds = plan(PAPER, "dp-rsgd", problem, "quick", {"clip_norm": 20.0} | changes, device="cpu").rounds()
+        return rounds.noise_keys[0]
+
+    keys = [key(), *(key(**changes) for changes in others)]
+    assert len(set(keys)) == len(keys)
+    assert key(start=plan(PAPER, "dp-rsgd", problem).settings()["start"]) == keys[0]
