@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -322,14 +322,12 @@ def compare(
             best = max(tried, key=lambda entry: _goodness(entry["mean"], paper))["settings"] if tried else {}
             chosen = plan(paper, method, problem, profile, base | best, range(count), device)
             label = " ".join([method, *(f"{k}={v}" for k, v in varied.items())])
-            rounds, seconds = _executed(chosen, label, out, f"{len(cells)}.pt")
-            results = [result(rounds, chosen, seconds / count, slot) for slot in range(count)]
+            results, curve = _seeds(chosen, label, paper, out, len(cells))
             if tried:
                 for entry in results:
                     entry["privacy"]["not_counted"].append(
                         f"choosing {', '.join(best)} by looking at these clients' data"
                     )
-            curve = _curve(rounds, paper.metric, *paper.curves)
             cell = {
                 "method": method, "varied": plain(varied), "tuned": best,
                 "at_edge": at_edge(paper.settings, tune, best), "tried": tried, "curve": curve, "runs": results,
@@ -398,6 +396,29 @@ def _trials(paper, method, problem, profile, base, tune, device, out, cell, done
         lost = any(ended(rounds, paper.metric, slot)[0] == "diverged" for slot in range(len(last)))
         score = sum(last) / len(last) if last and not lost else None
         yield {"settings": plain(setting), "mean": score}
+
+
+def _seeds(chosen: Plan, label: str, paper: Paper, out: Path | None, cell: int) -> tuple[list[dict], dict[str, list]]:
+    """The results of a cell's seeds, side by side, and their curves.
+
+    The first seed whose numbers are gone ends all beside it; then each runs alone, and the others reach their end.
+    """
+    count, names = len(chosen.seeds), (paper.metric, *paper.curves)
+    rounds, seconds = _executed(chosen, label, out, f"{cell}.pt")
+    if not rounds.diverged or count == 1:
+        return [result(rounds, chosen, seconds / count, slot) for slot in range(count)], _curve(rounds, *names)
+    results, curves = [], []
+    for seed in chosen.seeds:
+        alone = replace(chosen, seeds=(seed,))
+        rounds, seconds = _executed(alone, f"{label}, seed {seed} alone", out, f"{cell}-seed-{seed}.pt")
+        results.append(result(rounds, alone, seconds))
+        curves.append(_curve(rounds, *names))
+    judged = sorted({t for curve in curves for t in curve["round"]})
+    curve = {"round": judged}
+    for name in dict.fromkeys(name for one in curves for name in one if name != "round"):
+        rows = [dict(zip(one["round"], one[name][0], strict=True)) if name in one else {} for one in curves]
+        curve[name] = [[row.get(t) for t in judged] for row in rows]
+    return results, curve
 
 
 def _executed(planned: Plan, label: str, out: Path | None, name: str) -> tuple[Rounds, float]:

@@ -148,6 +148,24 @@ def test_a_step_with_which_runs_diverge_is_not_chosen():
     assert experiment.summary(lost)["cells"][0]["mean"] is None
 
 
+def test_a_seed_that_diverges_does_not_end_those_beside_it():
+    """At this step the encoders of two seeds of five grow without bound; the other three are as they are alone."""
+    changes = {"rounds": 2, "train_samples": 120, "test_samples": 40, "clients": 3, "classes_per_client": 4, "lr": 0.01}
+    changes |= {"batch_size": 16, "local_epochs": 1, "width": 8, "clip_in_loss": False, "max_norm": 0.0}
+    asked = papers.paper("fedsc"), ["fedavg-sc"], "digits", "quick", changes, 5
+    [cell] = experiment.compare(*asked, device="cpu")["cells"]
+    ends = [run["ended"] for run in cell["runs"]]
+    assert {"done", "diverged"} == set(ends)
+    for seed, (run, values) in enumerate(zip(cell["runs"], cell["curve"]["knn"], strict=True)):
+        alone = experiment.plan(*asked[:1], "fedavg-sc", *asked[2:5], (seed,), "cpu").rounds()
+        execute, _ = experiment.execute(alone)
+        assert run["seed"] == seed and run["rounds"] == len(execute.history)
+        assert (run["ended"] == "diverged") == execute.diverged
+        if run["ended"] == "done":
+            assert values[-1] == pytest.approx(float(execute.history.values("knn")[1][0, -1]), abs=1e-5)
+        assert len(values) == len(cell["curve"]["round"])
+
+
 def test_a_model_without_numbers_has_no_accuracy():
     images = image_problem("digits", ImageSettings(clients=10, model="linear"), seeds=(0, 1))
     theta = stack([images.model.init(stream(s, "init")) for s in (0, 1)])
