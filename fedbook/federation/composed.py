@@ -505,6 +505,9 @@ def _lengthened(release: Release, chain: Chain, width: int) -> Release:
     if not isinstance(quantiser, UniformScalar) or math.isinf(bound) or not width:
         allowed = "a scalar quantiser after a Clip, and uploads of a form that the exchange says (like)"
         raise arguments.wrong(ValueError, "codec before the noise", chain.codec, allowed)
+    if quantiser.low is not None and not quantiser.low <= 0 <= quantiser.high:  # what is cut to it is lengthened
+        given, allowed = (quantiser.low, quantiser.high), "a range that holds 0, as the noise comes after it"
+        raise arguments.wrong(ValueError, "codec, low and high", given, allowed)
     ends = (-bound, bound) if quantiser.low is None else (None, None)
     error = quantiser.largest_error(width, *ends)
     error *= 2 if release.adjacency == "zero_out" else 1  # an emptied client may still send what 0 is rounded to

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedbook.compression import HEADER_BYTES, AnyWidth, Codec, Summable, TopK, UniformScalar
+from fedbook.compression import HEADER_BYTES, AnyWidth, Codec, Summable, TopK, UniformScalar, compressor
 from fedbook.federation import Chain, Everyone, Exchange, Reply, Rounds, run
 from fedbook.federation.composed import Composed
 from fedbook.federation.tree import leaves
@@ -216,6 +216,8 @@ def test_before_the_noise_a_codec_lengthens_the_update():
         figures.append(epsilon(rounds))
     assert figures == sorted(figures, reverse=True) and figures[-1] > epsilon(plain)
     assert figures[-1] == pytest.approx(epsilon(plain), rel=0.01)
+    with pytest.raises(ValueError, match="low and high: got .0.4, 0.5.; allowed is a range that holds 0"):
+        personal({"change": Chain(codec=Codec(compressor("scalar", 16, 1, 0.4, 0.5)))})
 
 
 def test_a_shorter_clip_brings_the_guarantee_back():
