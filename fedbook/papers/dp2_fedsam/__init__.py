@@ -27,6 +27,7 @@ def build(
     config = own_settings(Config, settings)
     clients = settings["clients"]
     private = METHODS[method].private
+    by_paper = config.accountant == "paper" and not config.noise_multiplier  # its noise may not keep the budget
     if private:
         config = config.with_noise(clients, heads=METHODS[method].shared == "body")
     images = problem_of(problem, settings, seeds, device)
@@ -34,7 +35,7 @@ def build(
     return Rounds(
         algorithm, images.federation(), config.rounds, seeds=seeds, evaluate=algorithm.evaluation(images, seeds),
         every=settings["evaluate_every"] or max(1, config.rounds // 5), delta=config.delta_for(clients),
-        budget=config.epsilon if private and config.epsilon and config.accountant == "sound" else None, **options,
+        budget=config.epsilon if private and config.epsilon and not by_paper else None, **options,
     )  # fmt: skip
 
 

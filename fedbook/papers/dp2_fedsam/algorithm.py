@@ -97,7 +97,8 @@ class Config(Settings):
     )  # fmt: skip
     head_epochs: int = setting(2, "tau_h", "passes over the data for the head", "0: it stays", minimum=0,
                                needs={"method": WITH_HEADS})  # fmt: skip
-    body_epochs: int = setting(2, "tau_phi", "passes over the data for the body", "0: it stays", minimum=0)
+    body_epochs: int = setting(2, "tau_phi", "passes over the data for the body", "0: it stays", minimum=0,
+                               needs={"method": other_than("frozen-body", "noise-only")})  # fmt: skip
     batch_size: int = setting(10, "B", "samples of a local step", "0: all, an epoch is one step", minimum=0)
     lr_body: float = setting(0.1, "eta_phi", "step size of the body, as in Algorithm 2", minimum=0.0)
     lr_head: float = setting(0.005, "eta_h", "step size of the head", minimum=0.0, needs={"method": WITH_HEADS})
@@ -123,7 +124,8 @@ class Config(Settings):
         "clients that do not collude",
         choices=("server", "clients"), needs={"method": PRIVATE},
     )  # fmt: skip
-    expected_cohort: float = setting(0.0, None, "the constant divisor of the sum", "0: r N", minimum=0.0)
+    expected_cohort: float = setting(0.0, None, "the constant divisor of the sum", "0: r N", minimum=0.0,
+                                     needs={"method": other_than("frozen-body", "local-only")})  # fmt: skip
     fine_tune_epochs: int = setting(2, None, "epochs of the methods -ft", minimum=0, needs={"method": TUNED})
     lr_fine_tune: float = setting(0.0, None, "their step size", "0: lr_body", minimum=0.0, needs={"method": TUNED})
     head_refresh: int = setting(0, None, "epochs of head training before models are judged", "0: as they are",

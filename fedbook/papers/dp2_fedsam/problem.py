@@ -154,6 +154,9 @@ def personal_problem(
     """
     settings = arguments.instance("settings", settings or PersonalSettings(), PersonalSettings)
     if settings.judged_on == "common":
+        if settings.partition == "natural":
+            allowed = "another one with judged_on common: its images have no writers"
+            raise arguments.wrong(ValueError, "partition", "natural", allowed)
         images = load_images(name, settings, root)
         x, test_x = images.standardised(device, dtype)
         return PersonalProblem(

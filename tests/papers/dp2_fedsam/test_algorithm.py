@@ -299,6 +299,15 @@ def test_a_run_stops_before_its_budget_is_spent():
     assert longer.privacy[0].report(1e-3)["epsilon"] > 2.0
 
 
+def test_the_papers_account_ends_no_budget_where_the_noise_is_given():
+    changes = {"epsilon": 0.5, "noise_multiplier": 1.0, "rounds": 5, "clients": 20, "accountant": "paper"}
+    rounds = run(plan(PAPER, "dp-fedavg", "digits", "quick", changes).rounds())
+    assert rounds.stopped is not None and "epsilon = 0.5" in rounds.stopped
+    named = {"partition": "natural", "judged_on": "common"}
+    with pytest.raises(ValueError, match="partition: got 'natural'; allowed is another one with judged_on common"):
+        plan(PAPER, "dp-fedavg", "digits", "quick", named).rounds()
+
+
 def test_nothing_crosses_in_the_silent_controls():
     for method in ("frozen-body", "local-only"):
         rounds = trained(method, PLAIN)
