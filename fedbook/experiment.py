@@ -108,9 +108,8 @@ def pick_device(word: str) -> str:
 
 def _read(word: str, name: str, value: Any, defaults: Mapping[str, Any]) -> Any:
     kind = type(defaults[arguments.one_of(word, name, defaults)])
-    if isinstance(value, numbers.Real) and not isinstance(
-        value, (bool, int, float)
-    ):  # NumPy's: JSON has no word for it
+    if isinstance(value, numbers.Real) and not isinstance(value, (bool, int, float)):
+        # NumPy's, for which JSON has no word
         return int(value) if isinstance(value, numbers.Integral) else float(value)
     if not isinstance(value, str) or kind is str:
         return value

@@ -196,17 +196,10 @@ def test_what_would_run_is_checked_before_any_work_and_nothing_else(capsys, monk
 
 
 def test_an_infinite_setting_is_kept(capsys, tmp_path):
-    words = ["--problem", "digits", "--methods", "dp2-fedsam", "--seeds", 1, "--set", "clients=20", "--set", "rounds=1"]
-    words += [
-        "--set",
-        "train_samples=400",
-        "--set",
-        "epsilon=0",
-        "--vary",
-        "clip_norm=0.5,inf",
-        "--out",
-        tmp_path / "a",
-    ]
+    words = ["--problem", "digits", "--methods", "dp2-fedsam", "--seeds", 1, "--vary", "clip_norm=0.5,inf"]
+    for setting in ("clients=20", "rounds=1", "train_samples=400", "epsilon=0"):
+        words += ["--set", setting]
+    words += ["--out", tmp_path / "a"]
     status, out, _ = call(capsys, "compare", "dp2_fedsam", *words)
     assert status == 0 and [cell["clip_norm"] for cell in json.loads(out[-1])["cells"]] == [0.5, "inf"]
     cell = json.loads((tmp_path / "a" / "compare.json").read_text())["cells"][1]

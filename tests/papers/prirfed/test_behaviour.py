@@ -144,3 +144,12 @@ def test_runs_that_differ_outside_the_records_draw_other_noise(problem, others):
     keys = [key(), *(key(**changes) for changes in others)]
     assert len(set(keys)) == len(keys)
     assert key(start=plan(PAPER, "dp-rsgd", problem).settings()["start"]) == keys[0]
+
+
+def test_no_claim_stands_beside_noise_that_was_given():
+    given, calibrated = ({"accountant": "paper"} | more for more in ({"sigma": 1e-9}, {}))
+    claims = [
+        plan(PAPER, "dp-rsgd", "frechet-ball", "quick", one).rounds().algorithm.claimed(10)
+        for one in (given, calibrated)
+    ]
+    assert claims[0] is None and claims[1].epsilon > 0
