@@ -28,6 +28,9 @@ def judged(paper: Paper, table: Mapping[str, Any]) -> Iterator[str]:
         methods.setdefault(paper.judged.get(method, paper.judged.get("", "as its evaluation says")), []).append(method)
     way = "larger" if paper.larger_is_better else "smaller"
     yield f"{table['metric']}: {way} is better"
+    judges = {cell["varied"].get("judge", table["settings"].get("judge")) for cell in table["cells"]}
+    if "validation" in judges:
+        yield "  with judge=validation on held-out training data, in place of what is named here:"
     for words, names in methods.items():
         yield f"  {', '.join(names)}: {words}"
     if paper.common and len(methods) > 1:

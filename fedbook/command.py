@@ -234,7 +234,7 @@ def _parser() -> Parser:
     booking.set_defaults(call=_book)
 
     copying = commands.add_parser("notebooks", help="copy the chapters' notebooks to a new folder, to work in")
-    copying.add_argument("to", metavar="DIR", type=Path, help="not there yet, or empty: nothing is overwritten")
+    copying.add_argument("to", metavar="DIR", type=_folder, help="not there yet, or empty: nothing is overwritten")
     copying.set_defaults(call=_notebooks)
 
     beginning = commands.add_parser("new-paper", help="in a checkout: a new paper's folder, notebooks, tests, contents")
@@ -607,15 +607,17 @@ def _grade(options: argparse.Namespace) -> int:
 
     from fedbook.book import classroom
 
-    if options.out is not None and (options.out.is_dir() or not options.out.absolute().parent.is_dir()):
-        raise BadArguments(f"--out: got {str(options.out)!r}; allowed is a file in a folder that is there")
+    if options.out is not None:
+        out = options.out.resolve()  # where a link leads
+        if (out.exists() and not out.is_file()) or not out.parent.is_dir():
+            raise BadArguments(f"--out: got {str(options.out)!r}; allowed is a plain file in a folder that is there")
     try:
         grades = classroom.grade(options.folder, options.timeout)
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error
     print(classroom.table(grades))
     if options.out is not None:
-        outputs.write(options.out, pandas.DataFrame(grades).to_csv(index=False))
+        outputs.write(out, pandas.DataFrame(grades).to_csv(index=False))
     counts = {status: sum(one.status == status for one in grades) for status in classroom.STATUSES}
     print(json.dumps({"students": len({one.student for one in grades}), **counts}))
     return 0

@@ -140,6 +140,10 @@ def axes(
         both = sorted(set(named[one]) & set(named[other]))
         if both and (one, other) != (words[0], words[3]):
             raise arguments.wrong(ValueError, one, both[0], f"a setting that {other} does not name as well")
+    for word in words[2:]:
+        if "judge" in named[word]:
+            allowed = "any setting but judge: trials are judged on held-out data"
+            raise arguments.wrong(ValueError, word, "judge", allowed)
     if tune_changes and not tune:
         raise arguments.wrong(ValueError, words[3], sorted(tune_changes)[0], f"used beside {words[2]} only")
     for name, value in tune_changes.items():

@@ -32,8 +32,9 @@ def copy_notebooks(source: Path, to: Path, change: Callable[[str], str] | None =
     allowed = "a folder that is not there yet, or an empty one: nothing is overwritten"
     if os.path.lexists(to) and (not to.is_dir() or any(to.iterdir())):
         raise arguments.wrong(ValueError, "DIR", str(to), allowed)
-    to.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".notebooks-", dir=to.parent) as stage:
+    there = to.is_dir()  # perhaps somebody stands in it, or it is a link: then it is filled, not replaced
+    (to if there else to.parent).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".notebooks-", dir=to if there else to.parent) as stage:
         fresh = Path(stage) / "fresh"
         fresh.mkdir()
         for notebook in sorted(source.glob("[0-9]*.ipynb")):
@@ -43,5 +44,6 @@ def copy_notebooks(source: Path, to: Path, change: Callable[[str], str] | None =
         for part in ("frames", "images"):
             if (source / part).is_dir():
                 shutil.copytree(source / part, fresh / part, copy_function=shutil.copyfile)
-        os.replace(fresh, to)
+        for one, place in [(part, to / part.name) for part in fresh.iterdir()] if there else [(fresh, to)]:
+            os.replace(one, place)
     return sorted(to.glob("*.ipynb"))

@@ -69,6 +69,19 @@ def test_methods_judged_on_different_images_are_not_shown_as_if_they_compared(ca
     assert not any("accuracy_all" in line or "yardsticks" in line for line in out)
 
 
+def test_what_was_held_out_is_not_called_the_test_images(capsys):
+    _, out, _ = call(
+        capsys, "compare", "fedavg", *TINY, "--methods", "fedavg", "--seeds", 1, "--set", "judge=validation"
+    )
+    assert any("judge=validation on held-out training data" in line for line in out)
+    for option in ("--tune", "--tune-set"):
+        tuned = ["--tune", "lr=0.1"] if option == "--tune-set" else []
+        status, _, err = call(
+            capsys, "compare", "fedavg", *TINY, "--methods", "fedavg", *tuned, option, "judge=validation"
+        )
+        assert status == 2 and f"{option}: got 'judge'; allowed is any setting but judge" in err
+
+
 @pytest.mark.parametrize("name", papers.NAMES)
 def test_every_method_says_on_what_it_is_judged(name):
     paper = papers.paper(name)

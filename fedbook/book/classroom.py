@@ -126,33 +126,45 @@ def _student(path: Path, folder: Path) -> str:
 
 def _graded(path: Path, student: str, timeout: float) -> Iterator[Grade]:
     """The grades of one notebook, in the order in which the chapter asks."""
+    try:
+        yield from _judged(path, student, timeout)
+    except Exception as error:  # whatever lies in a file that somebody handed in: it ends nobody else's grading
+        yield Grade(student, path.name, "", "unreadable", f"{type(error).__name__}: {error}".splitlines()[0])
+
+
+def _judged(path: Path, student: str, timeout: float) -> Iterator[Grade]:
     import nbformat
 
-    try:
-        book = nbformat.read(path, as_version=4)
-    except Exception as error:  # whatever lies in a file that somebody handed in
-        yield Grade(student, path.name, "", "unreadable", f"{type(error).__name__}: {error}".splitlines()[0])
-        return
+    book = nbformat.read(path, as_version=4)
     asked = [id for cell in book.cells if cell.cell_type == "code" for id in CHECK.findall(cell.source)]
     chapters = {of_chapters()[id].name: of_chapters()[id] for id in asked if id in of_chapters()}
     if not chapters:
         yield Grade(student, path.name, "", "unreadable", "it checks no exercise of the book")
         return
     for chapter in chapters.values():
-        done, failure = _executed(path, chapter, timeout)
+        done, failure = _executed(book, path.name, chapter, timeout)
         for id in (id for id, home in of_chapters().items() if home == chapter):
             yield Grade(student, path.name, id, *_verdict(done, id, failure))
 
 
-def _executed(path: Path, chapter: Chapter, timeout: float) -> tuple[Any, str]:
-    """The notebook as it came out of a fresh kernel at quick sizes, and what went wrong outside its cells."""
+def _executed(book: Any, name: str, chapter: Chapter, timeout: float) -> tuple[Any, str]:
+    """The notebook as it came out of a fresh kernel at quick sizes, and what went wrong outside its cells.
+
+    Whatever it brought along is taken out first: what counts is what the code gives here.
+    """
     import nbformat
 
+    book.metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    for cell in book.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
     with surroundings() as env, tempfile.TemporaryDirectory(prefix="fedbook-") as scratch:
-        product = Path(scratch) / path.name
-        work = {"notebook": str(path.resolve()), "product": str(product), "parameters": chapter.sizes("quick")}
+        bare, product = Path(scratch) / "bare.ipynb", Path(scratch) / "product" / name
+        product.parent.mkdir()
+        nbformat.write(book, bare)
+        work = {"notebook": str(bare), "product": str(product), "parameters": chapter.sizes("quick")}
         told = run_worker(work | {"folder": scratch, "each": timeout}, Path(scratch), env, 20 * timeout)
-        return nbformat.read(product if product.is_file() else path, as_version=4), told["failure"]
+        return nbformat.read(product if product.is_file() else bare, as_version=4), told["failure"]
 
 
 def _verdict(book: Any, id: str, failure: str) -> tuple[str, str]:

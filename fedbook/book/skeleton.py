@@ -25,6 +25,7 @@ from fedbook.book.contents import CHAPTERS, KINDS, Chapter, navigation
 from fedbook.progress import phase
 
 TEMPLATES = Path(__file__).with_name("new_paper")
+LONGEST = 22  # letters of a name: with more, the import in the lesson takes lines that its cell has no room for
 CELL = re.compile(r'(?m)^# %% (?P<kind>markdown|code)(?: tags=(?P<tags>\S+))?(?: alt="(?P<alt>.*)")?\n')
 ENTRY = """    *Chapter(
         number={number},
@@ -66,8 +67,10 @@ def _usable(name: str, root: Path) -> None:
         raise wrong(
             ValueError, "new-paper", str(root), 'a checkout, with fedbook installed from it: pip install -e "."'
         )
-    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) or len(name) > 30:
-        raise wrong(ValueError, "NAME", name, "at most 30 small letters, digits and single _, beginning with a letter")
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) or len(name) > LONGEST:
+        raise wrong(
+            ValueError, "NAME", name, f"at most {LONGEST} small letters, digits and single _, beginning with a letter"
+        )
     if keyword.iskeyword(name) or importlib.util.find_spec(name) is not None:
         raise wrong(ValueError, "NAME", name, "no word of Python and no name of a module that is installed")
     taken = {*papers.NAMES, *(one.slug for one in CHAPTERS), *(path.stem for path in (root / "tests/papers").iterdir())}

@@ -378,8 +378,7 @@ by_hand(
     hints=("At C = 0.1, what does a larger q do to the share that is clipped?",
            "At C = 1 most updates pass whole: what happens to the noise beside their mean?"),
     why="At C = 0.1 SAM turns some that are cut into nearly all. At C = 1 most pass whole with any radius, and the "
-        "mean stands out better from the noise. (It does so a little at C = 0.1, too, and yet accuracy falls there: "
-        "so that cannot be the reason.)",
+        "mean stands out better from the noise.",
     wrong_answers=(
         WrongAnswer("swapped", {"C = 0.1": "noise", "C = 1": "clip"}, "C = 0.1",
                     "The noise is sigma C: at the small C there is little of it, but the clip cuts nearly everybody."),

@@ -56,7 +56,7 @@ class Network:
 
         Shapes: the leaves of ``parameters`` [R, ...], ``x`` [R, B, ...] to [R, B, ...].
         """
-        if not isinstance(self.module, nn.Sequential) or not all(isinstance(layer, _DENSE) for layer in self.module):
+        if not _layer_by_layer(self.module):
             return vmap(self.apply)(dict(parameters), x)
         for name, layer in self.module.named_children():
             if isinstance(layer, nn.Linear):
@@ -111,7 +111,9 @@ class Model(Network):
     def layers(self) -> tuple[str, ...]:
         """The names of the linear layers if the model is these with ReLU between; of any other model, none."""
         kinds = [nn.Flatten, *[nn.Linear, nn.ReLU] * (len(self.module) // 2)][: len(self.module)]
-        dense = [type(layer) for layer in self.module] == kinds and kinds[-1] is nn.Linear
+        dense = (
+            [type(layer) for layer in self.module] == kinds and kinds[-1] is nn.Linear and _layer_by_layer(self.module)
+        )
         return tuple(name for name, layer in self.module.named_children() if dense and type(layer) is nn.Linear)
 
     def split(self, parameters: Mapping[str, Tensor]) -> tuple[Parameters, Parameters]:
@@ -285,3 +287,15 @@ def _backpropagation(
         take(f"{name}.bias", g.sum(1))
         g = below
     return losses
+
+
+def _layer_by_layer(module: nn.Module) -> bool:
+    """Whether :meth:`Network.apply_each` can take ``module`` layer by layer: these layers alone, as they are."""
+    if type(module) is not nn.Sequential or len({id(layer) for layer in module}) < len(module):
+        return False  # a layer that stands in it twice would be met once
+    return all(
+        type(layer) in _DENSE
+        and not (isinstance(layer, nn.Linear) and layer.bias is None)
+        and not (isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) != (1, -1))
+        for layer in module
+    )

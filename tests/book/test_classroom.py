@@ -1,6 +1,7 @@
 """A class: what a student gets to see, and what comes back for answers right, wrong, missing, broken, endless."""
 
 import json
+import os
 
 import nbformat
 import pytest
@@ -39,7 +40,7 @@ def test_a_student_sees_hints_and_questions_but_no_solution_and_no_answer(name):
 
 @pytest.fixture(scope="module")
 def graded(mini, tmp_path_factory):
-    """The grades of six students by name and exercise; each answers three exercises of the first lesson."""
+    """The grades of eight students by name and exercise; each answers three exercises of the first lesson."""
     folder = tmp_path_factory.mktemp("class")
     ids = [id for id, chapter in classroom.of_chapters().items() if chapter.name == LESSON][:3]
 
@@ -61,6 +62,14 @@ def graded(mini, tmp_path_factory):
     hand_in("bob", ["answer = 'no'"] * 3)
     hand_in("eve", ["answer = ...", "answer = (", "del answer"])
     hand_in("max", ["while True: pass", "def answer(*a, **k):\n    while True: pass", right(ids[2])])
+    boast = hand_in("lea", ["answer = 'no'"] * 3)  # with a stored verdict of code that nobody ran, and no metadata
+    book = nbformat.read(boast, as_version=4)
+    book.metadata, said = {}, f"\u2713 Exercise {ids[0]}: right."
+    book.cells[2].outputs = [nbformat.v4.new_output("execute_result", {"text/plain": said}, execution_count=1)]
+    nbformat.write(book, boast)
+    assert classroom._verdict(book, ids[0], "")[0] == "right"
+    broken = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{"cell_type": "code", "metadata": {}}]}
+    (folder / "kim.ipynb").write_text(json.dumps(broken))
     (folder / "zoe").mkdir()
     (folder / "zoe" / "work.ipynb").write_text("{")
     mini.write(folder / "tim.ipynb", mini.code("print(1)"))
@@ -74,6 +83,7 @@ def test_each_answer_gets_what_it_deserves(graded):
     ids, grades = graded
     status = {student: [grades[student, id].status for id in ids] for student in ("ada", "bob", "eve", "max")}
     assert status["ada"] == ["right"] * 3 and status["bob"] == ["wrong"] * 3
+    assert grades["lea", ids[0]].status == "wrong" and grades["kim", ""].status == "unreadable"
     assert status["eve"] == ["not attempted", "crashed", "crashed"]
     assert status["max"] == ["too long", "too long", "right"]
     assert "SyntaxError" in grades["eve", ids[1]].words and "NameError" in grades["eve", ids[2]].words
@@ -113,6 +123,27 @@ def test_the_commands(tmp_path, capsys, graded, monkeypatch):
     capsys.readouterr()
     assert main(["grade", str(tmp_path), "--out", str(tmp_path / "grades.csv")]) == 0
     summary = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert summary["students"] == 6 and summary["too long"] == 2
+    assert summary["students"] == 8 and summary["too long"] == 2
     assert len((tmp_path / "grades.csv").read_text(encoding="utf-8").splitlines()) == 1 + len(graded[1])
     assert main(["grade", str(tmp_path), "--out", str(tmp_path)]) == 2
+    os.mkfifo(tmp_path / "pipe")
+    assert main(["grade", str(tmp_path), "--out", str(tmp_path / "pipe")]) == 2
+    (tmp_path / "link.csv").symlink_to(tmp_path / "grades.csv")
+    (tmp_path / "grades.csv").write_text("")
+    assert main(["grade", str(tmp_path), "--out", str(tmp_path / "link.csv")]) == 0
+    assert (tmp_path / "link.csv").is_symlink() and (tmp_path / "grades.csv").read_text(encoding="utf-8")
+
+
+def test_a_copy_fills_the_empty_folder_that_one_stands_in(tmp_path, monkeypatch, capsys):
+    from fedbook.command import main
+
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    assert main(["exercises", "--student", str(tmp_path / "link")]) == 0
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "real" / f"{LESSON}.ipynb").is_file()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert main(["notebooks", "."]) == 0
+    assert {"frames", "images", f"{LESSON}.ipynb"} <= {path.name for path in (tmp_path / "here").iterdir()}
+    assert not [path for path in (tmp_path / "here").iterdir() if path.name.startswith(".")]
+    assert main(["notebooks", ""]) == 2

@@ -37,7 +37,21 @@ def small(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "name",
-    ["fedsc", "privacy", "start_here", "description", "Mine", "my-paper", "2nd", "lambda", "torch", "", "x__y", "../x"],
+    [
+        "fedsc",
+        "privacy",
+        "start_here",
+        "description",
+        "Mine",
+        "my-paper",
+        "2nd",
+        "lambda",
+        "torch",
+        "",
+        "x__y",
+        "../x",
+        "personalised_prototype_"[:22] + "s",
+    ],  # 23 letters
 )
 def test_a_name_that_cannot_be_used_is_refused_and_nothing_is_made(small, name):
     before = contents(small)

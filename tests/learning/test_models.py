@@ -8,7 +8,7 @@ from torch import nn
 
 from fedbook.federation import Rows
 from fedbook.federation.local import each_client, epochs, local_steps, sgd
-from fedbook.learning.models import MODELS, cross_entropy, model, stack
+from fedbook.learning.models import MODELS, Model, cross_entropy, model, stack
 from fedbook.learning.resnets import GroupBlock
 from fedbook.partition import Partition
 from fedbook.randomness import stream
@@ -168,3 +168,32 @@ def test_a_residual_block_by_hand():
     same = GroupBlock(64, 64, 1).double()
     nn.init.zeros_(same.second[1].weight)
     assert torch.equal(same(x), x.clamp(min=0))
+
+
+def twice():
+    act = nn.Tanh()
+    return nn.Sequential(nn.Flatten(), nn.Linear(6, 5), act, nn.Linear(5, 4), act)
+
+
+def shared_layer():
+    same = nn.Linear(6, 6)
+    return nn.Sequential(nn.Flatten(), same, nn.ReLU(), same)
+
+
+NETWORKS = {  # what a dense network may also be: one object in two places, no bias, another way to flatten
+    "an activation twice": twice,
+    "a layer twice": shared_layer,
+    "no bias": lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 5, bias=False), nn.ReLU(), nn.Linear(5, 4)),
+    "flattened in part": lambda: nn.Sequential(nn.Flatten(2), nn.Linear(3, 4)),
+}
+
+
+@pytest.mark.parametrize("build", NETWORKS.values(), ids=NETWORKS)
+def test_networks_side_by_side_are_each_network_as_declared(build):
+    net = Model.of("mine", build)
+    each = [net.init(stream(r, "init"), DOUBLE) for r in range(3)]
+    x = torch.randn(3, 2, 2, 1, 3, dtype=DOUBLE, generator=torch.Generator().manual_seed(0))
+    together = net.apply_each(stack(each), x)
+    alone = torch.stack([net.apply(own, rows) for own, rows in zip(each, x, strict=True)])
+    assert together.shape == alone.shape and torch.allclose(together, alone, rtol=0, atol=1e-12)
+    assert net.layers == ()

@@ -37,6 +37,13 @@ def bits_per_round(
     Raises: TypeError, ValueError.
     Source: Castiglia et al. 2022, Algorithms 1 and 2, Tables 2 to 4 and D.1.
     """
+    arguments.integer("batch_size", batch_size, 1)
+    arguments.integer("server_size", server_size, 0)
+    for width in widths:
+        arguments.integer("widths", width, 1)
+    for name, value in (("bits", bits), ("server_bits", server_bits)):
+        if value is not None:
+            arguments.real(name, value, above=0)
     if arguments.one_of("account", account, ACCOUNTS) == "paper" and len(set(widths)) > 1:
         raise arguments.wrong(ValueError, "widths", widths, "equal widths: the paper's tables know no others")
     parties, numbers = len(widths), batch_size * sum(widths)
@@ -74,6 +81,9 @@ class TimeModel:
     def seconds(self, rounds: float, local_steps: int, byte_count: float = 0.0, trips: float = 1) -> float:
         """Seconds of ``rounds`` rounds of ``local_steps`` steps each that moved ``byte_count`` bytes in all.
 
-        ``trips``: round trips a round; ``rounds`` may be a mean over runs.
+        ``trips``: round trips a round; ``rounds`` may be a mean over runs. Raises: TypeError, ValueError.
         """
+        counts = {"rounds": rounds, "local_steps": local_steps, "byte_count": byte_count, "trips": trips}
+        for name, value in counts.items():
+            arguments.real(name, value, 0)
         return rounds * (trips * self.latency_s + local_steps * self.step_s) + byte_count / self.bandwidth

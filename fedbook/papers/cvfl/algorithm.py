@@ -192,6 +192,10 @@ class CVFL(Algorithm):
         if self.method.down == "cotangents":
             changes["local_steps"] = 1
         self.config = replace(config, **changes)
+        self._width = self.fusion.widths[0]  # of an embedding; only what keeps k components asks for it
+        if self.config.compressor in ("topk", "randomk") and len(set(self.fusion.widths)) > 1:
+            allowed = f"embeddings of one width with the compressor {self.config.compressor}"
+            raise arguments.wrong(ValueError, "towers", list(self.fusion.widths), allowed)
         self._ranked = self.config.compressor == "topk" and config.rule == "gradient" and config.bits != EXACT
         self._chain(0)  # bits that leave no component are refused here, not in the first round
         self._columns = [self.fusion.columns(m) for m in range(self.parties)]
@@ -224,7 +228,7 @@ class CVFL(Algorithm):
             return {}, {"all": tree_map(lambda x: x.unsqueeze(1), alone)}
         clients: dict[str, Tree] = {word: {"theta": own} for word, own in theta.items()}
         if self._ranked:
-            width = self.problem.settings.embedding
+            width = self._width
             for word, numbers in self.members.items():
                 clients[word]["score"] = torch.zeros(len(turn.seeds), len(numbers), width, dtype=dtype, device=device)
         return {"theta0": theta0}, clients
@@ -299,6 +303,7 @@ class CVFL(Algorithm):
     def embed_masked(self, local: Local) -> Reply:
         """Its quantised embeddings under the masks of all pairs: uniform numbers to whoever sees one message."""
         h = self._embedding(local)
+        _still_finite("an embedding", h)
         return Reply(upload={"h": self._secure(local.t).masked(h, local.seeds, local.t, local.clients.tolist())})
 
     def train_on_sum(self, local: Local) -> Reply:
@@ -407,8 +412,10 @@ class CVFL(Algorithm):
         chain, h = self._chain(local.t), self.embed(local).upload["h"]
         if not chain:
             return h
-        if None in (local.noise_seeds or ()):
-            allowed = "seeds with the method private-labels: a party must know the dither of its own message"
+        options = COMPRESSORS[self.config.compressor].options
+        drawn = self.config.compressor == "randomk" or ("dither" in options and self.config.dither)
+        if drawn and None in (local.noise_seeds or ()):
+            allowed = "seeds, where a message has a dither: a party must know that of its own"
             raise arguments.wrong(ValueError, "noise_seeds", "system", allowed)
         codec = chain["h"].codec
         return codec.decode(codec.encode({"": h}, local.dither_streams("embeddings/h/codec")), {"": h})[""]
@@ -416,12 +423,12 @@ class CVFL(Algorithm):
     # --- what the server does
 
     def _secure(self, t: int) -> SecureSum:
-        return SecureSum(self.config.at(t, self.problem.settings.embedding, -1.0, 1.0), self.parties)
+        return SecureSum(self.config.at(t, self._width, -1.0, 1.0), self.parties)
 
     def _chain(self, t: int) -> dict[str, Chain]:
         settings = self.problem.settings
         low, high = (-1.0, 1.0) if settings.activation == "tanh" else (None, None)
-        scheme = self.config.at(t, settings.embedding, low, high)
+        scheme = self.config.at(t, self._width, low, high)
         return {} if scheme is None else {"h": Chain(codec=Codec(scheme))}
 
     def _server_view(self, server: Mapping[str, Tree], turn: Turn) -> Tree:

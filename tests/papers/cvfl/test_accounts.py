@@ -65,3 +65,20 @@ def test_seconds_by_a_clock():
     assert model.seconds(4, 3, sum(moved), trips=2) == pytest.approx(clock, rel=1e-12)
     assert TimeModel(0.2, 0.01).seconds(63138.75, 1, 1e12) == pytest.approx(13259.14, abs=0.005)  # Table 5
     assert TimeModel(0.0, 0.0).seconds(3, 1) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("what", "named"),
+    [
+        (lambda: bits_per_round("literal", 0, [32] * 4, 1280, 2), "batch_size"),
+        (lambda: bits_per_round("literal", 9, [32, 0], 1280, 2), "widths"),
+        (lambda: bits_per_round("literal", 9, [32], -5, 2), "server_size"),
+        (lambda: bits_per_round("literal", 9, [32], 5, -2), "bits"),
+        (lambda: bits_per_round("literal", 9, [32], 5, 2, 0), "server_bits"),
+        (lambda: TimeModel(1, 1).seconds(-5, 10), "rounds"),
+        (lambda: TimeModel(1, 1).seconds(5, 10, -1), "byte_count"),
+    ],
+)
+def test_nonsense_is_named(what, named):
+    with pytest.raises(ValueError, match=f"^{named}: got"):
+        what()

@@ -282,6 +282,26 @@ def test_the_order_of_the_parties_does_not_matter(method, monkeypatch):
     assert gap(models(one), models(run(start(problem, config, method)))) == 0.0
 
 
+def test_k_follows_the_width_that_the_towers_have():
+    """A problem made by hand may leave the settings' embedding at its default."""
+    problem = toy(embedding=8)
+    by_hand = replace(problem, settings=replace(problem.settings, embedding=32))
+    config = replace(LOSSY["topk"], bits=16)
+    assert gap(*(models(run(start(p, config))) for p in (problem, by_hand))) == 0.0
+
+
+def test_system_noise_is_refused_only_where_a_party_must_repeat_a_dither():
+    problem = toy(fusion="logits", embedding=CLASSES, loss="squared")
+
+    def last(config):
+        return run(start(problem, config, "private-labels", noise_seeds="system")).t
+
+    config = replace(CONFIG, compressor="topk", bits=16)
+    assert last(config) == last(replace(CONFIG, compressor="scalar", bits=3, dither=False)) == 3
+    with pytest.raises(ValueError, match="^noise_seeds: got 'system'"):
+        last(replace(CONFIG, compressor="scalar", bits=3))
+
+
 def test_methods_that_do_not_fit_the_problem_say_what_does():
     with pytest.raises(ValueError, match="fusion"):
         CVFL(LOSSY["scalar"], toy(), "secure-sum")
@@ -305,3 +325,10 @@ def test_a_run_that_diverged_stops_with_a_word_and_what_it_has(config, lr):
     problem = toy(activation="linear")
     rounds = run(start(problem, replace(LOSSY.get(config, CONFIG), lr=lr), rounds=20, evaluate=problem.evaluation()))
     assert rounds.diverged and "finite" in rounds.stopped and 0 < len(rounds.history) < 20
+
+
+def test_a_secure_sum_that_diverged_stops_as_well():
+    problem = toy(activation="tanh", fusion="sum")
+    config = replace(LOSSY["scalar"], lr=1e38)
+    rounds = run(start(problem, config, "secure-sum", rounds=20, evaluate=problem.evaluation()))
+    assert rounds.diverged and "finite" in rounds.stopped
