@@ -255,6 +255,7 @@ def check_dithered(answer: Any) -> str | None:
         h = torch.linspace(low, high, 13, dtype=torch.float64)
         u = step * (torch.arange(13, dtype=torch.float64) * 0.37 % 1 - 0.5)
         h[0], u[0] = low + 2.2125 * step, 0.375 * step  # here every usual mistake gives another number
+        h[-1] = high + 2 * step  # beyond the last level
         found = answer(h.clone(), u.clone(), bits, low, high)
         if not isinstance(found, Tensor) or found.shape != h.shape or not found.dtype.is_floating_point:
             return f"It should return a floating-point tensor of shape {tuple(h.shape)}; it returned {short(found)}."

@@ -301,9 +301,10 @@ def check_private_round(answer: Callable[..., Any]) -> str | None:
     generator = torch.Generator().manual_seed(0)
     phi, noise = torch.randn(2, 4, generator=generator, dtype=torch.float64)
     many = list(2 * torch.randn(3, 4, generator=generator, dtype=torch.float64))
+    many[0] = 0.2 * many[0] / many[0].norm()  # shorter than C: no clip makes it longer
     setting = {"bound": 0.5, "sigma": 2.0, "expected": 5.0}
     for updates in (many, []):
-        given = answer(phi.clone(), [u.clone() for u in updates], noise=noise, **setting)
+        given = answer(phi.clone(), [u.clone() for u in updates], noise=noise.clone(), **setting)
         still = answer(phi.clone(), [u.clone() for u in updates], noise=0 * noise, **setting)
         expected = solution_private_round(phi, updates, noise=noise, **setting)
         if not isinstance(given, Tensor) or given.shape != phi.shape:
@@ -312,6 +313,8 @@ def check_private_round(answer: Callable[..., Any]) -> str | None:
             continue
         if torch.allclose(given + phi, expected):
             return "It is the right change, but the new body starts from phi."
+        if torch.allclose(2 * phi - given, expected):
+            return "That is the right change with the wrong sign: the sum is added to phi."
         plain = solution_private_round(phi, updates, noise=0 * noise, **setting)
         move, right = (still - phi).norm().item(), (plain - phi).norm().item()
         share = (given - still).norm().item() / max(move, 1e-12)

@@ -126,9 +126,12 @@ def _tensor_problem(answer: Any, right: Tensor, what: str) -> str | None:
 )
 def check_shift_right(answer: Callable[[Tensor, int], Tensor]) -> str | None:
     x = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]])[None, None]
-    for pixels in (1, 2):
+    x = torch.cat([x, x.flip(-1)])  # B = 2
+    for pixels in (1, 2, 0):
         problem = _tensor_problem(
-            answer(x.clone(), pixels), solution_shift_right(x, pixels), f"The rows 1 to 9 shifted by {pixels}"
+            answer(x.clone(), pixels),
+            solution_shift_right(x, pixels),
+            f"Two images, rows 1 to 9 and their mirror image, shifted by {pixels}",
         )
         if problem:
             return problem
@@ -302,7 +305,7 @@ def check_paired_interval(answer: Callable[[Tensor, Tensor], tuple[float, float]
     seeds = 0.05 * torch.randn(6, generator=generator, dtype=torch.float64)
     a = 0.82 + seeds + 0.01 * torch.randn(6, generator=generator, dtype=torch.float64)
     b = 0.80 + seeds + 0.01 * torch.randn(6, generator=generator, dtype=torch.float64)
-    ends = answer(a, b)
+    ends = answer(a.clone(), b.clone())
     if not isinstance(ends, (tuple, list, Tensor)) or len(ends) != 2:
         return f"It should return two numbers, low and high; it returned {short(ends)}."
     low, high = map(float, ends)

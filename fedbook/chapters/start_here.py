@@ -248,7 +248,8 @@ def check_resting_point(answer: Any) -> str | None:
     a, b = torch.tensor([1.0, 4.0, 0.5], dtype=torch.float64), torch.tensor([0.0, 1.0, -2.0], dtype=torch.float64)
     p = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
     for E in (1, 5, 40):
-        given, expected = answer(a, b, p, 0.1, E), float(solution_resting_point(a, b, p, 0.1, E))
+        expected = float(solution_resting_point(a, b, p, 0.1, E))
+        given = answer(a.clone(), b.clone(), p.clone(), 0.1, E)
         try:
             value = float(given)
         except (TypeError, ValueError):

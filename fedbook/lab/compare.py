@@ -17,7 +17,7 @@ def first_difference(
     answer: Any,
     solution: Callable[..., Any],
     cases: Iterable[Mapping[str, Any]],
-    tolerance: float = 1e-9,
+    tolerance: float = 1e-6,
 ) -> str | None:
     """The first case (arguments by name) in which the function ``answer`` differs from ``solution``; None if none.
 
@@ -66,7 +66,7 @@ def unlike(got: Any, expected: Any, tolerance: float = 1e-9) -> str | None:
 
 
 def not_right(
-    answer: Any, right: Any, names: Sequence[str] = (), words: Sequence[str] = (), tolerance: float = 1e-3
+    answer: Any, right: Any, names: Sequence[str] = (), words: Sequence[str] = (), tolerance: float = 3e-3
 ) -> str | None:
     """What is not right in an answer found by hand: a number, a list of numbers or a mapping; None if all is.
 

@@ -103,7 +103,7 @@ def by_hand(
     wrong_answers: Sequence[WrongAnswer],
     names: Sequence[str] = (),
     words: Sequence[str] = (),
-    tolerance: float = 1e-3,
+    tolerance: float = 3e-3,
     why: str = "",
 ) -> None:
     """Register an exercise whose answer is no code: a number, a list of numbers or a mapping, judged by `not_right`."""

@@ -43,6 +43,13 @@ def setting(table: Table, cell: Cell, name: str) -> Any:
     return _number({**table["settings"], **cell["tuned"], **cell["varied"], "method": cell["method"]}[name])
 
 
+def _has(table: Table, cell: Cell, name: str, value: Any) -> bool:
+    try:
+        return setting(table, cell, name) == value
+    except KeyError:  # no such setting here
+        return False
+
+
 def _number(value: Any) -> Any:
     """Infinity where a setting is stored as "inf", which JSON has no number for."""
     return math.inf if value == "inf" else value
@@ -52,7 +59,7 @@ def cells(*tables: Table, **fixed: Any) -> list[tuple[Table, Cell]]:
     """All cells whose settings have the values of ``fixed``, with their tables. Raises: ValueError (there is none)."""
     chosen = [
         (table, cell) for table in tables for cell in table["cells"]
-        if all(setting(table, cell, name) == value for name, value in fixed.items())
+        if all(_has(table, cell, name, value) for name, value in fixed.items())
     ]  # fmt: skip
     if not chosen:
         raise arguments.wrong(ValueError, "fixed", fixed, "settings that have a cell in the comparison")
@@ -104,7 +111,7 @@ def frame(*tables: Table, **fixed: Any) -> pd.DataFrame:
     varied = list(dict.fromkeys(name for _, cell in chosen for name in cell["varied"]))
     tuned = list(dict.fromkeys(name for _, cell in chosen for name in cell["tuned"]))
     for table, cell in chosen:
-        known = table["settings"] | cell["varied"]
+        known = table["settings"] | cell["tuned"] | cell["varied"]
         for run in cell["runs"]:
             out = {table["metric"]: math.nan} | _metrics(run)  # a run that was never judged has no metric
             out |= {name: run[name] for name in ("rounds", "seconds", "bytes_up", "bytes_down")}

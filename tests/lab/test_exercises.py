@@ -129,6 +129,67 @@ def test_known_mistakes_are_wrong_with_their_words_and_their_hint(id, known):
     assert verdict.hint == known.hint, (known.name, str(verdict))
 
 
+def _stretched(phi, updates, bound, sigma, expected, noise):
+    total = sum((u * bound / u.norm() for u in updates), torch.zeros_like(phi))
+    return phi + (total + sigma * bound * noise) / expected
+
+
+def _unclamped(h, u, bits, low, high):
+    step = (high - low) / (2**bits - 1)
+    return low + step * ((h + u - low) / step).round() - u
+
+
+def _first_image_only(x, pixels):
+    y = torch.zeros_like(x)
+    y[0, 0, :, pixels:] = x[0, 0, :, : x.shape[-1] - pixels]
+    return y
+
+
+def _not_at_zero(x, pixels):
+    y = torch.zeros_like(x)
+    y[..., pixels:] = x[..., :-pixels]
+    return y
+
+
+def _noise_by(scale):
+    def step(updates, bound, z, rate, number, noise):
+        clipped = updates * (bound / updates.norm(dim=1)).clamp(max=1.0)[:, None]
+        return (clipped.sum(0) + scale(z, bound) * noise) / (rate * number)
+
+    return step
+
+
+ONCE_RIGHT = [
+    ("04-5", _stretched),
+    ("05-2", _unclamped),
+    ("00-r2", _first_image_only),
+    ("00-r2", _not_at_zero),
+    ("00-p7", _noise_by(lambda z, bound: 2 * z)),
+    ("00-p7", _noise_by(lambda z, bound: 2 * bound)),
+    ("00-p7", _noise_by(lambda z, bound: z * z)),
+]
+
+
+@pytest.mark.parametrize(("id", "answer"), ONCE_RIGHT)
+def test_mistakes_that_one_lucky_case_would_hide(id, answer):
+    assert check(id, answer).status == "wrong"
+
+
+def test_an_answer_may_be_single_precision_rounded_or_change_what_it_was_given():
+    def by_tensors(values, sizes):
+        v, n = torch.tensor(values), torch.tensor(sizes)
+        return (v * n).sum() / n.sum()
+
+    def in_place(a, b, p, eta, E):
+        p *= 1 - (1 - eta * a) ** E
+        return (p * b).sum() / p.sum()
+
+    assert first_difference(by_tensors, weighted_mean, [{"values": [0.1, 0.2], "sizes": [1, 2]}]) is None
+    assert check("00-5", in_place).status == "right"
+    assert check("03-1", 4.61).status == "right"  # the logarithm of 100
+    assert check("05-3", [0.866, 0.269]).status == "right"
+
+
 class Hostile:
     """An answer that fights back."""
 

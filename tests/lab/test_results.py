@@ -97,6 +97,14 @@ def test_a_setting_that_varies_keeps_its_name_beside_what_came_out():
     assert len(results.table(data, ["accuracy"])) == 2
 
 
+def test_where_one_table_varies_what_another_tuned_each_row_has_what_ran():
+    tuned = cell("fedprox", [0.8], {}) | {"tuned": {"lr": 0.9}}
+    data = results.frame(TABLE | {"cells": [cell("fedavg", [0.8], {"lr": 0.5}), tuned]})
+    assert list(data["lr"]) == [0.5, 0.9]
+    with pytest.raises(ValueError, match="^fixed: got"):
+        results.cells(TABLE, nowhere=1)
+
+
 def test_an_infinite_setting_is_a_number_again():
     table = TABLE | {"settings": TABLE["settings"] | {"clip": "inf"}, "cells": [cell("fedavg", [0.8], {"clip": "inf"})]}
     assert math.isinf(results.frame(table, clip=math.inf)["clip"].item())
