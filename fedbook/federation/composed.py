@@ -38,6 +38,7 @@ from fedbook.settings import Settings, other_than, setting
 from fedbook.wire import Encoded, Wire
 
 EVERYTHING = "*"
+SUBTRACTS_OWN = "clients take off from the average what they sent, exactly (exclude_self)"
 
 
 class Compression(Settings):
@@ -62,6 +63,8 @@ class Compression(Settings):
         """The algorithm with these uploads."""
         if self.compressor == "none":
             return algorithm
+        if getattr(algorithm, "subtracts_own", False):
+            raise arguments.wrong(ValueError, "compressor", self.compressor, f"none, as {SUBTRACTS_OWN}")
         chain = Chain(codec=CompressorCodec(AnyWidth(self.compressor, self.bits)))
         return Composed(algorithm, {EVERYTHING: chain}, keep=True)
 
@@ -101,6 +104,8 @@ class Composed:
         for word, names in (("changes", changes), ("public", public)):
             if isinstance(names, str) or not all(isinstance(name, str) for name in names):
                 raise arguments.wrong(TypeError, word, names, "a list of names of uploads")
+        if chains and getattr(algorithm, "subtracts_own", False):
+            raise arguments.wrong(ValueError, "chains", list(chains), f"none, as {SUBTRACTS_OWN}")
         arguments.one_of("adjacency", adjacency, ("replace_one", "zero_out"))
         self.algorithm, self.chains, self.adjacency = algorithm, dict(chains), adjacency
         self.changes, self.public, self.keep = tuple(changes), tuple(public), arguments.flag("keep", keep)

@@ -172,12 +172,14 @@ def stepped(manifold: Manifold, x: Tensor, u: Tensor) -> Tensor:
 def within_range(manifold: Manifold, x: Tensor) -> Tensor:
     """[...] whether float64 can work at the points x [..., *point], also with another such point.
 
-    SPD: positive definite, with a condition below 1e7 (seen from each other, 1e14). Hyperboloid: a time coordinate
+    SPD: positive definite, eigenvalues within 1e-70 and 1e70 with a condition below 1e7 (seen from each other, 1e14:
+    the ratio of two determinants stays a number). Hyperboloid: a time coordinate
     below 1e7, about 17 from the origin.
     """
     finite = x.isfinite().flatten(-manifold.point_ndim).all(-1)
     if manifold.point_ndim == 2:
         eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
         values = torch.linalg.eigvalsh(torch.where(finite[..., None, None], x, eye))
-        return finite & (values[..., 0] > 1e-7 * values[..., -1])
+        low, high = values[..., 0], values[..., -1]
+        return finite & (low > 1e-7 * high) & (low > 1e-70) & (high < 1e70)
     return finite & (x[..., 0].abs() < 1e7)

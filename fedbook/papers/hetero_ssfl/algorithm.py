@@ -154,6 +154,11 @@ class HeteroSSFL(SelfSupervised):
         seen = hashlib.blake2b(self.levels.cpu().numpy().tobytes(), digest_size=8).hexdigest()
         return super().configuration() | {"form": forms, "alignment": seen}
 
+    @property
+    def subtracts_own(self) -> bool:
+        """Whether a client takes off its own part of the average: then what it sent must arrive as it is."""
+        return self.config.exclude_self
+
     # --- the server
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:

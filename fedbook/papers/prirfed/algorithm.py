@@ -238,8 +238,12 @@ class PriRFed(Algorithm):
             federation.require_each_sample_once()
             for what in ("the clip norm and the step size", *self.public):
                 turn.assume_public(what)
+        elif self.method.pooled:
+            turn.in_clear("all records, which lie in one place")
         else:
             turn.in_clear("the points that agents reach on their records")
+            if self.method.corrected:
+                turn.in_clear("the gradients of agents on their records")
         x = self.first.to(federation.device)
         return {"x": x} | ({} if self.config.option == "last" else {"report": x}), {}
 

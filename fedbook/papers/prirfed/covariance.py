@@ -31,6 +31,11 @@ def region_covariance(images: Tensor) -> Tensor:
     Raises: TypeError, ValueError. Source: Tuzel, Porikli, Meer 2006, equation 2 (without the ridge).
     """
     arguments.tensor("images", images, shape=(None, 3, None, None))
+    allowed = "uint8 in 0..255, or floating-point numbers in [0, 1]"
+    if images.dtype != torch.uint8 and not images.dtype.is_floating_point:
+        raise arguments.wrong(TypeError, "images", images, allowed)
+    if images.dtype.is_floating_point and images.numel() and not bool(((images >= 0) & (images <= 1)).all()):
+        raise arguments.wrong(ValueError, "images", images, allowed)
     result = torch.empty(len(images), 9, 9, dtype=torch.float64, device=images.device)
     for start in range(0, len(images), CHUNK):
         centred = pixel_features(images[start : start + CHUNK]).flatten(2)

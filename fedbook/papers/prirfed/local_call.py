@@ -143,6 +143,9 @@ def calibrated_sigma_rsvrg(
 
     steps, plain, drawn = epochs * inner_steps, 2 * clip_gradient / records, 4 * clip_record  # two sensitivities
     share = plain / (plain + drawn)  # the best split without amplification, and what it needs
+    if inner_steps > 1 and records > 1 and 1 - share < 1e-12:
+        allowed = f"more beside clip_gradient = {clip_gradient:g}: the noise cannot be split so unequally"
+        raise arguments.wrong(ValueError, "clip_record", clip_record, allowed)
     enough = calibrate(epsilon, delta, steps) * (plain if inner_steps == 1 else plain + drawn) * UP
     if inner_steps == 1 or records == 1:
         return Noise(enough, share)

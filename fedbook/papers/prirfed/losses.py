@@ -61,8 +61,8 @@ class RecordLoss:
         """
 
     def _weighted(self, weights: Tensor, factor: Tensor, vectors: Tensor) -> Tensor:
-        """sum_j w_j c_j v_j, where c_j = 0 also for a v_j that is not finite."""
-        w = weights * factor
+        """sum_j w_j c_j v_j, where c_j = 0 also for a v_j that is not finite, whatever its weight."""
+        w = torch.where(factor == 0, 0.0, weights * factor)
         vectors = torch.where(per_row(factor, vectors) == 0, 0.0, vectors)
         return (per_row(w, vectors) * vectors).sum(w.ndim - 1)
 

@@ -43,6 +43,13 @@ def test_settings_that_do_not_go_together_are_refused_by_name():
             rounds_of(replace(PLAIN, **changes))
 
 
+def test_a_compressor_beside_exclude_self_is_refused():
+    """A client takes off the kernel of what it has, not of what the server decoded."""
+    changes = {"exclude_self": True, "compressor": "scalar"}
+    with pytest.raises(ValueError, match="^compressor: got 'scalar'; allowed is none, as clients take off"):
+        plan(PAPER, "hetero-ssfl", "digits", "quick", changes, (0,), "cpu").rounds()
+
+
 # --- the methods by name
 
 

@@ -302,3 +302,22 @@ def test_bad_combinations():
         rounds_of("sphere", SIZES, agents_per_round=4)
     with pytest.raises(ValueError, match="method"):
         rounds_of("sphere", SIZES, "fedavg")
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_points_within_range_can_be_seen_from_each_other(n):
+    near, far = (scale * torch.eye(n, dtype=torch.float64)[None] for scale in (1e-69, 1e69))
+    assert bool(within_range(SPD(), near).all()) and bool(within_range(SPD(), far).all())
+    assert bool(SPD().log(near, far).isfinite().all()) and bool(SPD().dist(near, far).isfinite().all())
+    assert not bool(within_range(SPD(), 1e-2 * near).any()) and not bool(within_range(SPD(), 1e2 * far).any())
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [("rfedsvrg", ["the points that agents reach", "the gradients of agents"]), ("rgd", ["all records"])],
+)
+def test_the_report_names_all_that_leaves(method, words):
+    rounds = rounds_of("spd", SIZES, method, total=1)
+    run(rounds)
+    told = rounds.privacy[0].report(1e-4)["in_clear"]
+    assert len(told) == len(words) and all(any(w in one for one in told) for w in words)

@@ -73,3 +73,13 @@ def test_a_descriptor_depends_on_its_own_image_only(monkeypatch):
         monkeypatch.setattr(module, "CHUNK", chunk)
         torch.testing.assert_close(region_covariance(PATCHES), c, rtol=1e-13, atol=1e-16)
     assert region_covariance(PATCHES[:0]).shape == (0, 9, 9)
+
+
+@pytest.mark.parametrize(
+    ("images", "error"),
+    [(PATCHES.int(), TypeError), (PATCHES.float(), ValueError), (-PATCHES.float() / 255, ValueError)],
+)
+def test_images_on_another_scale_are_refused(images, error):
+    with pytest.raises(error, match="^images: got .*; allowed is uint8 in 0..255, or"):
+        region_covariance(images)
+    torch.testing.assert_close(region_covariance(PATCHES.double() / 255), region_covariance(PATCHES))

@@ -193,3 +193,9 @@ def test_the_settings_of_the_paper_need_17_times_their_published_noise(records, 
     parts = rsvrg_parts(sigma, records, 1.0, 1.0, 3, inner_steps, split)
     assert 0.149 < call_epsilon(parts, 1e-4) <= 0.15
     assert sigma / paper_sigma_rsgd(0.15, 1e-4, records, 1.0, 3 * inner_steps) > 17
+
+
+def test_clip_norms_too_unequal_to_split_the_noise_are_refused():
+    assert calibrated_sigma_rsvrg(0.15, 1e-4, 40, 1e12, 1.0, 1, 3).sigma > 0
+    with pytest.raises(ValueError, match="^clip_record: got .*; allowed is more beside clip_gradient"):
+        calibrated_sigma_rsvrg(0.15, 1e-4, 40, 1e12, 1e-7, 1, 3)

@@ -116,6 +116,17 @@ def test_one_record_moves_the_mean_by_at_most_two_bounds_over_n():
         assert float(Hyperboloid().norm(x, mean(a) - mean(b))) <= 2 * bound / n + 1e-12
 
 
+@pytest.mark.parametrize("manifold", [Sphere(), SPD(), Hyperboloid()], ids=lambda m: m.name)
+def test_a_record_of_endless_weight_counts_zero(manifold):
+    """Its weight times 2 is infinite. A mean that is NaN would leave the point where it is, without noise."""
+    x, y = (manifold.random_point(3, stream(0, word), shape) for word, shape in (("x", (1,)), ("y", (1, 3))))
+    a, weights = torch.tensor([[1.0, 1e308, 2.0]], dtype=torch.float64), torch.full((1, 3), 1 / 3, dtype=torch.float64)
+    found = SquaredDistance(manifold).clipped_mean(x, {"y": y, "a": a}, weights, 1.0)
+    rest = {"y": y[:, [0, 2]], "a": a[:, [0, 2]]}
+    kept = SquaredDistance(manifold).clipped_mean(x, rest, weights[:, [0, 2]], 1.0)
+    assert bool(found.isfinite().all()) and torch.allclose(found, kept, rtol=1e-14, atol=0)
+
+
 def squared(z):
     return {"z": z, "s": z.square().sum(-1)}
 
