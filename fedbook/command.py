@@ -396,7 +396,8 @@ def _run_on_flower(options: argparse.Namespace, plan: Plan) -> int:
     identity |= {"method": plan.method, "problem": plan.problem, "seed": options.seed, **plan.settings()}
     with outputs.claimed(options.out, identity, LEFT, options.resume, prolonged="rounds"):
         try:
-            result = loopback.launch(plan, options.out, nodes)
+            with interrupts.raised():  # the programs are ended before this process is
+                result = loopback.launch(plan, options.out, nodes)
         except ValueError as error:
             raise BadArguments(str(error)) from error
     for lost in result["lost"]:

@@ -62,7 +62,10 @@ class FlowerNodes:
         answers: dict[str, bytes | str] = {}
         for answer in self.grid.send_and_receive(sent, timeout=self.patience):
             name = names[answer.metadata.src_node_id]
-            answers[name] = f"Flower says: {answer.error.reason}" if answer.has_error() else _bytes(answer)
+            try:
+                answers[name] = f"Flower says: {answer.error.reason}" if answer.has_error() else _bytes(answer)
+            except KeyError as missing:
+                answers[name] = f"its answer has no {missing}"
         return answers
 
 

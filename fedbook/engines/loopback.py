@@ -105,11 +105,25 @@ def launch(chosen: Plan, out: Path, nodes: int, patience: float = 600.0) -> dict
                 "--auth-supernode-private-key", str(engine / f"node{node}.key"), "--port", str(free_port()),
                 "--node-config", f'node="{node}" folder={json.dumps(str(folder))}',
             )  # fmt: skip
-        (out / "result.json").unlink(missing_ok=True)
-        words = ask("run", str(app), "here", "--stream")
-    if not (out / "result.json").exists():
-        raise EngineFailed(f"the run ended without a result; its last words:\n{_last(words)}")
+        with _put_aside(out / "result.json"):
+            words = ask("run", str(app), "here", "--stream")
+            if not (out / "result.json").exists():
+                raise EngineFailed(f"the run ended without a result; its last words:\n{_last(words)}")
     return json.loads((out / "result.json").read_text())
+
+
+@contextmanager
+def _put_aside(path: Path) -> Iterator[None]:
+    """Inside, the file is not there; if no new one has come, the old one is put back."""
+    aside = path.with_name(f".{path.name}.before")
+    if path.exists():
+        os.replace(path, aside)
+    try:
+        yield
+    finally:
+        if aside.exists() and not path.exists():
+            os.replace(aside, path)
+        aside.unlink(missing_ok=True)
 
 
 def certificates(folder: Path, nodes: int = 64) -> None:

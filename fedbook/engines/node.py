@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,7 +45,11 @@ class Node:
         self.path = None if folder is None else Path(folder) / STATE
         self.t, self.token, self.before = -2, "", self._state()
         self.heard: dict[str, Tree] = {}  # this round's broadcasts: a later exchange may build on them
-        self._configuration = {k: v for k, v in rounds.configuration().items() if k != "data"} | {"node": name}
+        self._configuration = {k: v for k, v in rounds.configuration().items() if k != "data"}
+        split = hashlib.blake2b(digest_size=8)
+        for piece in own.split_bytes(0):
+            split.update(piece)
+        self._configuration |= {"node": name, "clients": list(self.clients), "split": split.hexdigest()}
         if self.path is not None and self.path.exists():
             saved = checkpoint.load(self.path)
             checkpoint.same_configuration(saved["configuration"], self._configuration, self.path)

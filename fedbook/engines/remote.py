@@ -54,6 +54,8 @@ class Remote(Simulator):
     simulator's privilege). Without it they stay where they are. ``crossed``: bytes of all messages, up and down.
     """
 
+    elsewhere = True
+
     def __init__(self, transport: Transport, *args: Any, judged: bool = True, **options: Any):
         super().__init__(*args, **options)
         self.transport, self.judged = transport, judged
@@ -81,7 +83,11 @@ class Remote(Simulator):
         for node in requests:
             try:
                 read[node] = self._read(exchange, answers.get(node, "no answer in time"), rows[node])
+                for (group, _, _), done in zip(jobs, read[node], strict=True):
+                    if done is not None and "state" in done.tree:
+                        self._same_state(group.name, done.tree["state"])
             except BrokenMessage as error:
+                read.pop(node, None)
                 lost[node] = str(error)
         lost |= _misfits(exchange, read)
         if lost:
@@ -121,8 +127,8 @@ class Remote(Simulator):
     def _read(self, exchange: Exchange, answer: bytes | str, rows: Sequence[Tensor]) -> list[Done | None]:
         if isinstance(answer, str):
             raise BrokenMessage(answer)
-        value = unpack(answer)
         try:
+            value = unpack(answer)
             if "refused" in value:
                 raise BrokenMessage(f"it refused: {value['refused']}")
             parts = value["parts"]
@@ -134,6 +140,13 @@ class Remote(Simulator):
             if isinstance(error, BrokenMessage):
                 raise
             raise BrokenMessage(f"its answer has another form ({type(error).__name__}: {error})") from error
+
+    def _same_state(self, group: str, state: Mapping[str, Tree]) -> None:
+        """Raises: BrokenMessage (another form than the clients' state has)."""
+        own = {name: (tuple(x.shape[2:]), str(x.dtype)) for name, x in leaves(self.clients.get(group, {}))}
+        sent = {name: (tuple(x.shape[1:]), str(x.dtype)) for name, x in leaves(state)}
+        if sent != own:
+            raise BrokenMessage(f"its state has the form {sent}; allowed is {own}")
 
     def _done(self, exchange: Exchange, part: Mapping[str, Any], rows: int) -> Done:
         upload, wire = dict(part["upload"]), {}
@@ -172,7 +185,17 @@ def _misfits(exchange: Exchange, read: Mapping[str, Sequence[Done | None]]) -> d
             usual = _form(exchange.like, rows=False) if exchange.like else _most(forms.values())
             wrong |= {node: f"its upload has the form {form}; allowed is {usual or 'one for all'}"
                       for node, form in forms.items() if form != usual}  # fmt: skip
+        kinds = {node: _others(done[number]) for node, done in read.items() if done[number] and node not in wrong}
+        if len(set(kinds.values())) > 1:
+            usual = _most(kinds.values())
+            wrong |= {node: f"besides uploads it has {list(kind)}; allowed is {usual or 'the same for all'}"
+                      for node, kind in kinds.items() if kind != usual}  # fmt: skip
     return wrong
+
+
+def _others(done: Done) -> tuple[str, ...]:
+    """What an answer holds besides uploads: the names of its trace, and whether there is state."""
+    return (*sorted(done.tree["trace"]), *(["state"] if "state" in done.tree else []))
 
 
 def _most(forms: Iterable[tuple]) -> tuple | None:

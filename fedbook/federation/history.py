@@ -78,6 +78,7 @@ class Log:
 
     def __init__(self, path: str | Path, seeds: Sequence[int]):
         self.path, self.seeds, self.columns = Path(path), tuple(seeds), ()
+        self.written = 0  # records that the file holds: one is missing after an error between the round and its row
 
     def write(self, history: History) -> None:
         """Write all rows, whole or not at all."""
@@ -85,15 +86,17 @@ class Log:
         self.columns = tuple(dict.fromkeys(name for row in rows for name in row))
         self.path.parent.mkdir(parents=True, exist_ok=True)
         outputs.write(self.path, self._text([dict(zip(self.columns, self.columns, strict=True)), *rows]))
+        self.written = len(history)
 
     def add(self, history: History) -> None:
         """Append the rows of the last record; all is written anew where they have a column of their own."""
         rows = self._rows(history[-1])
-        if any(name not in self.columns for row in rows for name in row):
+        if self.written + 1 != len(history) or any(name not in self.columns for row in rows for name in row):
             self.write(history)
             return
         with open(self.path, "a", encoding="utf-8", newline="") as file:
             file.write(self._text(rows))
+        self.written += 1
 
     def _rows(self, record: Record) -> list[dict[str, Any]]:
         named = {"cohort": record.cohort, "bytes_up": record.bytes_up, "bytes_down": record.bytes_down}

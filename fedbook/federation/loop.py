@@ -163,7 +163,8 @@ class Rounds:
 
     ``seeds``: S federations side by side. ``evaluate(server, clients)`` gives metrics [S] every ``every``
     rounds and after the last (the simulator's privilege: it is in no ledger). With ``path`` a checkpoint
-    is written after every ``save_every`` rounds, by default as often as a twentieth of the run's time allows;
+    is written after every ``save_every`` rounds, by default as often as a twentieth of the run's time allows (over
+    nodes, which go back by one round only, always after each);
     ``resume=True`` continues from it, if it is there. ``log``: a CSV file
     with a row a round and seed, to be read while the run lasts.
     ``noise_seeds="system"`` draws privacy noise from the operating system; seeded noise is keyed by all that tells one
@@ -334,6 +335,8 @@ class Rounds:
             with self._whole_or_not_at_all(-1):
                 server = drive(self.algorithm.setup(self.server, self._turn(-1)), self._deliver)
             self.server, self.t = server, 0
+            if self.path is not None and self.simulator.elsewhere:
+                self.save(self.path)
 
     @interrupts.held()
     def step(self) -> Record:
@@ -384,6 +387,8 @@ class Rounds:
             raise
 
     def _to_be_saved(self) -> bool:
+        if self.simulator.elsewhere:
+            return True
         return time.perf_counter() >= self._next_save if self.save_every is None else self.t % self.save_every == 0
 
     def _tell(self, phase: str) -> None:

@@ -29,6 +29,8 @@ class Simulator:
     delivery grow with the cohort, not with K.
     """
 
+    elsewhere = False  # True: clients' state lies where the work is done, and goes back by one round at most
+
     def __init__(
         self,
         federation: Federation,

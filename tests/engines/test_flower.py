@@ -93,3 +93,17 @@ def test_a_killed_run_goes_on(tmp_path):
 def test_a_plan_travels_whole_and_every_client_has_one_node():
     assert all(read_plan(write_plan(chosen(name))) == chosen(name) for name in RUNS)
     assert sorted(client for clients in held(7, 3).values() for client in clients) == list(range(7))
+
+
+def test_a_result_is_kept_until_there_is_a_new_one(tmp_path):
+    from fedbook.engines.loopback import _put_aside
+
+    path = tmp_path / "result.json"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), _put_aside(path):
+        assert not path.exists()
+        raise RuntimeError
+    assert path.read_text() == "old"
+    with _put_aside(path):
+        path.write_text("new")
+    assert path.read_text() == "new" and list(tmp_path.iterdir()) == [path]

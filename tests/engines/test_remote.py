@@ -1,6 +1,8 @@
 """Every paper over nodes: the simulator's numbers, bit for bit; what is lost, late or nonsense, by name."""
 
 import math
+import struct
+import zlib
 from functools import partial
 
 import pytest
@@ -8,8 +10,9 @@ import torch
 
 from fedbook.compression import AnyWidth, Codec
 from fedbook.engines import BrokenMessage, InMemory, Node, Remote, pack, unpack
+from fedbook.engines.messages import _FRAME, MAGIC
 from fedbook.experiment import plan
-from fedbook.federation import Chain, Everyone, Exchange, Reply, Rounds, run
+from fedbook.federation import Chain, Everyone, Exchange, Reply, Rounds, checkpoint, run
 from fedbook.federation.composed import Composed
 from fedbook.federation.exchange import ClientsLost
 from fedbook.federation.tree import leaves, tree_map
@@ -196,6 +199,51 @@ def test_a_node_that_fails_is_named_and_the_average_goes_on_without_it(spoil):
     assert all(x.isfinite().all() for _, x in leaves(rounds.server))
 
 
+def part_by_part(change):
+    def spoil(answer):
+        said = unpack(answer)
+        for part in said["parts"]:
+            if part:
+                change(part)
+        return pack(said)
+
+    return spoil
+
+
+def head_of(answer, old, new):
+    """The same message with other words in its head, and the sums that belong to it."""
+    (long,) = struct.unpack_from("<Q", answer, _FRAME.size)
+    head, rest = answer[_FRAME.size + 8 :][:long], answer[_FRAME.size + 8 + long :]
+    assert old in head
+    head = head.replace(old, new, 1)
+    body = struct.pack("<Q", len(head)) + head + rest
+    return _FRAME.pack(MAGIC, zlib.crc32(body), len(body)) + body
+
+
+NONSENSE = {
+    "a type that is a list": lambda answer: head_of(answer, b'"type": "', b'"type": [], "t": "'),
+    "lists in lists": lambda answer: head_of(
+        answer, b'"node": ', b'"deep": ' + b"[" * 900 + b"]" * 900 + b', "node": '
+    ),
+    "a size beyond all": lambda answer: head_of(answer, b'"shape": [', b'"shape": [549755813887, 549755813887, 0, '),
+    "no state": part_by_part(lambda part: part.pop("state")),
+    "a shorter state": part_by_part(lambda part: part.update(state=tree_map(lambda x: x[..., :-1], part["state"]))),
+    "no trace": part_by_part(lambda part: part.pop("trace")),
+}
+
+
+@pytest.mark.parametrize("spoil", NONSENSE)
+def test_nonsense_loses_its_node_and_not_the_run(spoil):
+    rounds = run(over("dp2-fedsam", Breaking(nodes("dp2-fedsam"), "n1", 2, NONSENSE[spoil])))
+    assert set(rounds.lost) == {1, 4} and all("node n1" in why for why in rounds.lost.values())
+
+
+def test_a_folder_of_other_clients_is_refused(tmp_path):
+    run(over("dp2-fedsam", nodes("dp2-fedsam", 3, tmp_path)))
+    with pytest.raises(checkpoint.CheckpointError, match="clients"):
+        nodes("dp2-fedsam", 2, tmp_path)
+
+
 def decoded(answer):
     said = unpack(answer)
     for part in said["parts"]:
@@ -239,7 +287,7 @@ def test_who_needs_everybody_stops_with_a_checkpoint_and_the_name(tmp_path):
     assert fresh.t == 1 and same(run(fresh), alone("c-vfl"))
 
 
-@pytest.mark.parametrize("name", ["dp2-fedsam", "fedx", "c-vfl, top-k"])
+@pytest.mark.parametrize("name", ["dp2-fedsam", "fedx", "c-vfl, top-k", "hetero-ssfl"])
 def test_server_and_nodes_killed_at_any_message_resume(name, tmp_path):
     """After every message of the run once: both begin anew from what lies in their folders."""
     whole, message = run(over(name, nodes(name))), 0
@@ -260,7 +308,7 @@ def test_server_and_nodes_killed_at_any_message_resume(name, tmp_path):
     while True:
         message, folder = message + 1, tmp_path / f"{message}"
         folder.mkdir(parents=True)
-        kept = {"path": folder / "run.pt", "save_every": 1, "resume": True}
+        kept = {"path": folder / "run.pt", "resume": True}
         transport = Killing(nodes(name, folder=folder).nodes.values())
         transport.left = message
         try:

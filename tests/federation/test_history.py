@@ -100,3 +100,21 @@ def test_after_a_kill_and_a_resume_no_row_is_lost_half_or_there_twice(tmp_path, 
     log.write_text("lost")
     list(training(6, path=path, log=log, resume=True))  # nothing is left to do but this
     assert rows(log) == rows(tmp_path / "whole.csv")
+
+
+def test_a_row_that_an_error_kept_out_comes_with_the_next(tmp_path, monkeypatch):
+    rounds = training(3, path=tmp_path / "checkpoint.pt", save_every=1, log=tmp_path / "rounds.csv")
+    saved, failing = rounds.save, [2]
+
+    def save(path):
+        if rounds.t in failing:
+            failing.clear()
+            raise OSError(28, "No space left on device")
+        saved(path)
+
+    monkeypatch.setattr(rounds, "save", save)
+    with pytest.raises(OSError, match="No space"):
+        list(rounds)
+    list(rounds)
+    rows = (tmp_path / "rounds.csv").read_text().splitlines()
+    assert [row.split(",")[0] for row in rows] == ["round", "1", "1", "2", "2", "3", "3"]
