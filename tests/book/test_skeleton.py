@@ -50,7 +50,7 @@ def small(tmp_path, monkeypatch):
         "",
         "x__y",
         "../x",
-        "personalised_prototype_"[:22] + "s",
+        "personalised_prototypes",
     ],  # 23 letters
 )
 def test_a_name_that_cannot_be_used_is_refused_and_nothing_is_made(small, name):
