@@ -64,7 +64,7 @@ class Node:
             return pack({"refused": f"{type(error).__name__}: {error}"})
 
     def _work(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        self._begin(asked["t"], asked["token"])
+        self._begin(asked["t"], asked["token"], asked["counted"])
         simulator, groups = self.simulator, self.simulator.federation.groups
         simulator.t, simulator.attempt = asked["t"], asked["attempt"]
         simulator.numbered(asked["name"], asked["number"], asked["times"])
@@ -83,11 +83,18 @@ class Node:
         self._keep()
         return {"node": self.name, "parts": parts}
 
-    def _begin(self, t: int, token: str) -> None:
-        """The clients' state as the round must find it: where it is done again, as it was when the round began."""
+    def _begin(self, t: int, token: str, counted: str | None) -> None:
+        """The clients' state as the round must find it: what a round did that is done again is undone.
+
+        ``counted``: the token of the last round that counts in which this node was asked ("" if in none).
+        """
         if t < self.t:
             raise ValueError(f"round: got {t}; allowed is {self.t} or a later one, as earlier state is not kept")
         if t > self.t:
+            if counted is not None and counted != self.token:
+                if not self.token and any(leaves(self.before)):
+                    raise BrokenMessage("the state of its clients is gone: it does not know of the rounds before")
+                self.simulator.clients = self.before
             self.before = self._state()
         elif token != self.token:
             self.simulator.clients = tree_map(torch.clone, self.before)

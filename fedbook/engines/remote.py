@@ -57,14 +57,30 @@ class Remote(Simulator):
     elsewhere = True
 
     def __init__(self, transport: Transport, *args: Any, judged: bool = True, **options: Any):
+        self._asked: dict[str, str] = {}  # nodes that were asked in this try of the round, and its token
         super().__init__(*args, **options)
         self.transport, self.judged = transport, judged
         self.crossed = {"down": 0, "up": 0}
 
+    @property
+    def tokens(self) -> dict[str, str] | None:
+        """Of each node the token of the last try that counts in which it was asked: what came after it has undone."""
+        return None if self._tokens is None else self._tokens | self._asked
+
+    @tokens.setter
+    def tokens(self, tokens: dict[str, str] | None) -> None:
+        self._tokens = tokens
+
     def open_round(self, t: int, attempt: int = 0) -> None:
         """Begin round ``t``, by a token that no other try of it has."""
+        self._tokens, self._asked = self.tokens, {}
         super().open_round(t, attempt)
         self.token = secrets.token_hex(8)
+
+    def roll_back(self) -> None:
+        """Undo a broken-off round; nodes learn of it when they are asked next."""
+        self._asked = {}
+        super().roll_back()
 
     def run(self, exchange: Exchange, jobs: Sequence[Job]) -> list[Done]:
         """The results of the nodes. Raises: fedbook.federation.exchange.ClientsLost."""
@@ -75,7 +91,10 @@ class Remote(Simulator):
                 torch.nonzero(torch.isin(exchange.cohort.ids[slot, place], held)).flatten() for _, slot, place in jobs
             ]
             if any(len(one) for one in mine):
-                requests[node], rows[node] = pack(self._request(exchange, jobs, mine)), mine
+                counted = None if self._tokens is None else self._tokens.get(node, "")
+                asked = self._request(exchange, jobs, mine) | {"counted": counted}
+                requests[node], rows[node] = pack(asked), mine
+        self._asked |= dict.fromkeys(requests, self.token)
         answers = dict(self.transport.ask(requests))
         self.crossed["down"] += sum(map(len, requests.values()))
         self.crossed["up"] += sum(len(one) for one in answers.values() if isinstance(one, bytes))

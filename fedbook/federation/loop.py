@@ -432,6 +432,7 @@ class Rounds:
             "attempt": self.attempt,
             "lost": self.lost_before | self.lost,
             "crossed": self.simulator.crossed,
+            "tokens": self.simulator.tokens,
             "how": self.simulator.how,
             "chunk": self.simulator.chunk,
         }
@@ -473,6 +474,7 @@ class Rounds:
         self.privacy = [PrivacyLedger.from_state(entry) for entry in state["privacy"]]
         self.attempt, self.identity = state["attempt"], state["identity"]
         self.lost_before, self.simulator.crossed = state["lost"], state["crossed"]
+        self.simulator.tokens = state.get("tokens")  # None: the checkpoint is older than tokens
         self.simulator.how, self.simulator.chunk = state["how"], state["chunk"]
         return state
 

@@ -54,6 +54,7 @@ class Simulator:
         self._times: dict[str, int] = {}  # exchange name -> how often it happened this round
         self._sent: list[Exchange] = []  # this round's exchanges so far
         self.crossed: dict[str, int] = {}  # bytes of all messages, where an engine sends some
+        self.tokens: dict[str, str] | None = {}  # where nodes work, of each the last round it was asked in that counts
 
     def open_round(self, t: int, attempt: int = 0) -> None:
         """Begin round ``t`` (-1: the set-up): fresh byte counts and trace; ``attempt``: see randomness.repeated."""

@@ -12,7 +12,7 @@ from fedbook.compression import AnyWidth, Codec
 from fedbook.engines import BrokenMessage, InMemory, Node, Remote, pack, unpack
 from fedbook.engines.messages import _FRAME, MAGIC
 from fedbook.experiment import plan
-from fedbook.federation import Chain, Everyone, Exchange, Reply, Rounds, checkpoint, run
+from fedbook.federation import Chain, Cohort, Everyone, Exchange, Reply, Rounds, checkpoint, run
 from fedbook.federation.composed import Composed
 from fedbook.federation.exchange import ClientsLost
 from fedbook.federation.tree import leaves, tree_map
@@ -354,6 +354,72 @@ def test_what_is_at_hand_is_what_the_server_means_by_it():
 
     transport = InMemory([Node(f"n{n}", rounds(), range(n, 6, 3)) for n in range(3)])
     assert same(run(rounds(simulator=partial(Remote, transport))), run(rounds()))
+
+
+class Tally(FedAvg):
+    """Each client counts how often it took part; who does in each try of a round is said by hand."""
+
+    def start(self, federation, turn):
+        return {}, {"all": {"times": torch.zeros(1, federation.num_clients)}}
+
+    def count(self, local):
+        return Reply(state={"times": local.state["times"] + 1})
+
+    def round(self, server, turn):
+        yield Exchange(Cohort.of([self.tries.pop(0)]), self.count)
+        return server
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("judged", [True, False])
+def test_a_try_that_does_not_count_leaves_nothing_on_a_node_that_is_not_asked_again(tmp_path, kept, judged):
+    """As under the system's noise, where the round done again draws another cohort."""
+
+    class Killed(BaseException):
+        pass
+
+    class Killing(InMemory):
+        def ask(self, requests):
+            answers = super().ask(requests)
+            if self.failing:
+                raise Killed
+            return answers
+
+    def rounds(**options):
+        made = planned("fedavg").rounds(**LOOP)
+        algorithm = Tally(made.algorithm.config, made.algorithm.model)
+        return Rounds(algorithm, made.federation, 3, seeds=(3,), **options)
+
+    def transport():
+        folders = [tmp_path / f"{n}" if kept else None for n in range(3)]
+        return Killing([Node(f"n{n}", rounds(), range(n, 6, 3), folder) for n, folder in enumerate(folders)])
+
+    here, options = transport(), {"path": tmp_path / "run.pt", "resume": True}
+    server = rounds(simulator=partial(Remote, here, judged=judged), **options)
+    here.failing, server.algorithm.tries = False, [list(range(6)), [0, 1], [1], [0]]
+    server.step()
+    here.failing = True
+    with pytest.raises(Killed):
+        server.step()
+    if kept:  # the server and its nodes begin anew, from what lies in their folders
+        left, here = server.algorithm.tries, transport()
+        server = rounds(simulator=partial(Remote, here, judged=judged), **options)
+        server.algorithm.tries = left
+    here.failing = False
+    run(server)
+    held = [here.nodes[f"n{k % 3}"].simulator.clients["all"]["times"][0, k].item() for k in range(6)]
+    assert held == [2, 2, 1, 1, 1, 1]
+    if judged:
+        assert server.clients["all"]["times"][0].tolist() == held
+
+
+def test_a_node_that_has_lost_its_clients_state_is_lost_not_begun_anew(tmp_path):
+    name = "dp2-fedsam"
+    server = over(name, nodes(name), path=tmp_path / "run.pt", resume=True)
+    server.step()
+    again = over(name, nodes(name), path=tmp_path / "run.pt", resume=True)
+    with pytest.raises(ClientsLost, match="state of its clients is gone"):
+        again.step()
 
 
 def with_noise(multiplier, **options):

@@ -36,7 +36,7 @@ from fedbook.learning.models import Parameters, stack
 from fedbook.learning.online import LAYERS, Online, follow, without_predictor
 from fedbook.learning.self_supervised import BatchLoss, NobodyTrains, SelfSupervised
 from fedbook.learning.views import Views
-from fedbook.papers.hetero_ssfl.cka import centred, centred_gram, factor, gram, gram_cka, linear_cka, mean_gram
+from fedbook.papers.hetero_ssfl.cka import centred_gram, factor, gram, gram_cka, linear_cka, mean_gram, varying
 from fedbook.randomness import stream
 from fedbook.settings import other_than, setting
 
@@ -387,7 +387,7 @@ class HeteroSSFL(SelfSupervised):
 
     def _ready(self, a: Tensor) -> Tensor:
         """Centred where that changes no CKA: the kernel of a far offset has no digits left for what varies."""
-        return centred(a) if self.config.centre and self.config.kernel == "linear" else a
+        return varying(a) if self.config.centre and self.config.kernel == "linear" else a
 
     def plan_batches(self, local: Local) -> Batches:
         """The private samples of each step, and the alignment images."""

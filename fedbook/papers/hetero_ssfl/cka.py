@@ -36,9 +36,14 @@ from fedbook import arguments
 NOISE = 64  # machine epsilons; what varies less, relatively, is rounding noise
 
 
-def centred(a: Tensor) -> Tensor:
-    """The rows minus their mean: H a. Shapes: [..., L, d] -> the same."""
-    return a - a.mean(-2, keepdim=True)
+def varying(a: Tensor) -> Tensor:
+    """The rows minus their mean, H a; zero if every column is constant up to rounding.
+
+    Shapes: [..., L, d] -> the same.
+    """
+    moved = a - a.mean(-2, keepdim=True)
+    still = moved.detach().abs().amax(-2, keepdim=True) <= _noise(a) * a.detach().abs().amax(-2, keepdim=True)
+    return torch.where(still.all(-1, keepdim=True), 0, moved)
 
 
 def centred_gram(gram: Tensor) -> Tensor:
@@ -57,7 +62,7 @@ def gram(a: Tensor, kernel: str = "linear", bandwidth: float = 0.5) -> Tensor:
     """
     if arguments.one_of("kernel", kernel, ("linear", "rbf")) == "linear":
         return a @ a.mT
-    a = _varying(a)
+    a = varying(a)
     distance = torch.cdist(a, a, compute_mode="donot_use_mm_for_euclid_dist")  # exactly 0 between equal rows
     p, q = torch.triu_indices(a.shape[-2], a.shape[-2], 1, device=a.device)
     s = bandwidth * distance.detach()[..., p, q].median(-1).values[..., None, None]
@@ -91,7 +96,7 @@ def linear_cka(a: Tensor, b: Tensor, centre: bool = True, unbiased: bool = False
     Source: the paper's equation (1) with centring; D2 (both forms), D3 (invariances).
     """
     a, b = _pair(a, b, unbiased, centre)
-    a, b = (_scaled(_varying(x) if centre else x) for x in (a, b))
+    a, b = (_scaled(varying(x) if centre else x) for x in (a, b))
     return _cka(_products(a, b), a.square().sum(-1), b.square().sum(-1), unbiased)
 
 
@@ -141,7 +146,7 @@ def pairwise_cka(representations: Sequence[Tensor], unbiased: bool = False) -> T
     """
     for a in representations:
         _pair(representations[0], a, unbiased)
-    parts = [_scaled(_varying(a.double())) for a in representations]
+    parts = [_scaled(varying(a.double())) for a in representations]
     rows, widths, whole = parts[0].shape[-2], [a.shape[-1] for a in parts], torch.cat(parts, -1)
     cross = torch.stack([torch.stack([b.square().sum() for b in (a.mT @ whole).split(widths, -1)]) for a in parts])
     products = cross
@@ -277,13 +282,6 @@ def _noise(x: Tensor) -> float:
     return NOISE * torch.finfo(x.dtype).eps
 
 
-def _varying(a: Tensor) -> Tensor:
-    """The centred rows; zero if every column is constant up to rounding."""
-    moved = a - a.mean(-2, keepdim=True)
-    still = moved.detach().abs().amax(-2, keepdim=True) <= _noise(a) * a.detach().abs().amax(-2, keepdim=True)
-    return torch.where(still.all(-1, keepdim=True), 0, moved)
-
-
 def _varying_gram(k: Tensor) -> Tensor:
     """The centred kernel; zero if it is constant up to rounding."""
     moved = centred_gram(k)
@@ -308,7 +306,7 @@ def _parts(representations: Sequence[Tensor], weights: Sequence[float], normalis
     total, parts = math.fsum(weights), []
     for a, w in zip(representations, weights, strict=True):
         if normalise:
-            a = _scaled(_varying(a))
+            a = _scaled(varying(a))
             norm = _gram_norm(a)[..., None, None]
             a = a / torch.where(norm == 0, 1, norm).sqrt()
         parts.append(math.sqrt(w / total) * a)

@@ -168,6 +168,19 @@ def test_the_mean_kernel_by_hand(weights, exclude_self, normalise, send):
         assert float((found - mean).abs().max()) < 1e-11 * float(mean.abs().max())
 
 
+@pytest.mark.parametrize("send", ["kernels", "representations"])
+def test_a_client_that_says_the_same_of_every_image_adds_no_rounding_noise(send):
+    config = replace(PLAIN, normalise=True, send=send, local_epochs=0)
+    rounds = rounds_of(config, kind=Watched, total=1)
+    theta = rounds.clients["mlp"]["theta"]
+    theta["predictor.second.weight"][:, 0] *= 1e-16  # beside the bias: a few last bits that differ
+    theta["predictor.second.bias"][:, 0] = 0.1
+    kernels = [counted(a @ a.T, True) for a in (shown(rounds, SMALL, k) for k in range(1, 5))]
+    mean = sum(kernels) / 5
+    run(rounds)
+    assert float((rounds.algorithm.kept[1] - mean).abs().max()) < 1e-11 * float(mean.abs().max())
+
+
 def louder(rounds, factor, word="mlp"):
     """The first client's predictor made to speak louder: its representations, and nothing else about them."""
     for name in ("predictor.second.weight", "predictor.second.bias"):

@@ -14,13 +14,13 @@ from fedbook.papers.hetero_ssfl import cka as module
 from fedbook.papers.hetero_ssfl.cka import (
     StreamedCKA,
     ceiling,
-    centred,
     centred_gram,
     factor,
     gram,
     gram_cka,
     linear_cka,
     mean_gram,
+    varying,
 )
 from fedbook.randomness import normal, stream
 from tests.papers.hetero_ssfl.small import song
@@ -59,7 +59,7 @@ def test_feature_form_is_gram_form_is_the_definition():
     close(linear_cka(a, b, centre=False), printed, **EXACT)
     close(gram_cka(gram(a), gram(b), centre=False), printed, **EXACT)
     h = centring(40)
-    close(centred(a), h @ a, **EXACT)
+    close(varying(a), h @ a, **EXACT)
     close(centred_gram(gram(b)), h @ b @ b.T @ h, rtol=0, atol=1e-11)
 
 
