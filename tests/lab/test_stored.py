@@ -15,6 +15,7 @@ from fedbook.papers import paper
         ("00_fedavg_methods", "fedsgd", {"partition": "classes"}, 0.005),
         ("01_digits", "fedsc", {}, 0.005),
         ("01_cifar10_all", "random-encoder", {}, 0.01),
+        ("02_cifar10_all", "raw-pixels", {}, 0.002),
         ("02_mixture", "hetero-ssfl", {"architectures": "mlp"}, 0.04),
         ("03_figure3", "rfedavg", {"agents": 50}, 0.005),
         ("03_figure4_cifar10", "dp-rsgd", {"agents": 50, "sigma_rule": "paper"}, 0.05),
