@@ -64,7 +64,7 @@ class Remote(Simulator):
 
     @property
     def tokens(self) -> dict[str, str] | None:
-        """Of each node the token of the last try that counts in which it was asked: what came after it has undone."""
+        """Of each node the token of the last try that counts in which it was asked; it undoes what it did since."""
         return None if self._tokens is None else self._tokens | self._asked
 
     @tokens.setter
