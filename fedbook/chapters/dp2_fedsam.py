@@ -336,15 +336,15 @@ by_hand(
            "c: two layers, each of length C. How long is the whole?"),
     why="a: how many were drawn depends on who is there, so one client moves the divisor too. b: a constant "
         "divisor computes on what is private already. c: two layers of length C are together as long as the root "
-        "of two times C. d: the update has no bound when the noise comes, and the clip shortens the noise with "
-        "it.",
+        "of two times C. d: the update has no bound when the noise comes, and a clip afterwards only "
+        "computes on what is noised already: it repairs nothing.",
     wrong_answers=(
         WrongAnswer("layers", {"a": False, "b": True, "c": True, "d": False}, "c",
                     "Each layer may be C long, so the update of two layers may be sqrt(2) C long."),
         WrongAnswer("cohort", {"a": True, "b": True, "c": False, "d": False}, "a",
                     "One client more changes the divisor as well, and with it everybody else's part."),
         WrongAnswer("order", {"a": False, "b": True, "c": False, "d": True}, "d",
-                    "The clip shortens the noise too: what leaves has length C at most, signal and noise together."),
+                    "The update has no bound when the noise comes; a clip afterwards repairs nothing."),
         WrongAnswer("b", {"a": False, "b": False, "c": False, "d": False}, "b",
                     "Dividing by a constant changes sum and noise alike. It does not matter which constant."),
         WrongAnswer("a list", ["b"], "dictionary"),
