@@ -43,10 +43,15 @@ class BadArguments(Exception):
 class Parser(argparse.ArgumentParser):
     """Words are never guessed from their beginnings: ``--seed`` of ``run`` and ``--seeds`` of ``compare`` are two."""
 
-    known: ClassVar[set[str]] = set()  # options of all commands
+    innermost: ClassVar[Parser]  # of the command that was typed, whose options are meant
 
     def __init__(self, **options: Any) -> None:
+        self.known: set[str] = set()
         super().__init__(**options, allow_abbrev=False)
+
+    def parse_known_args(self, *words: Any, **options: Any) -> tuple[argparse.Namespace, list[str]]:
+        Parser.innermost = self
+        return super().parse_known_args(*words, **options)
 
     def add_argument(self, *names: str, **options: Any) -> argparse.Action:
         self.known.update(name for name in names if name.startswith("--"))
@@ -55,13 +60,15 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         given = message.partition("unrecognized arguments: ")[2].split()
         option = next((word.partition("=")[0] for word in given if word.startswith("--")), "")
-        close = difflib.get_close_matches(option, self.known - {option}, 1, 0.75)
+        known = self.innermost.known
+        close = difflib.get_close_matches(option, known, 1, 0.75)
         if wrong := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
             close = difflib.get_close_matches(wrong[1], re.findall(r"[\w-]+", wrong[2]), 1)
         if close:
             raise BadArguments(f"{message}; did you mean {close[0]}?")
         name = option.removeprefix("--").replace("-", "_")
-        raise BadArguments(message + (f"; a setting is given as --set {name}=VALUE" if name else ""))
+        settable = name and "--set" in known
+        raise BadArguments(message + (f"; a setting is given as --set {name}=VALUE" if settable else ""))
 
 
 class Explain(argparse.Action):
@@ -612,13 +619,19 @@ def _grade(options: argparse.Namespace) -> int:
         out = options.out.resolve()  # where a link leads
         if (out.exists() and not out.is_file()) or not out.parent.is_dir():
             raise BadArguments(f"--out: got {str(options.out)!r}; allowed is a plain file in a folder that is there")
+    so_far: list[classroom.Grade] = []
+
+    def told(own: list[classroom.Grade]) -> None:
+        so_far.extend(own)
+        print(classroom.table(own), file=sys.stderr, flush=True)
+        if options.out is not None:
+            outputs.write(out, pandas.DataFrame(so_far).to_csv(index=False))
+
     try:
-        grades = classroom.grade(options.folder, options.timeout)
+        grades = classroom.grade(options.folder, options.timeout, told=told)
     except (ValueError, TypeError) as error:
         raise BadArguments(str(error)) from error
     print(classroom.table(grades))
-    if options.out is not None:
-        outputs.write(out, pandas.DataFrame(grades).to_csv(index=False))
     counts = {status: sum(one.status == status for one in grades) for status in classroom.STATUSES}
     print(json.dumps({"students": len({one.student for one in grades}), **counts}))
     return 0

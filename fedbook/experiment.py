@@ -52,7 +52,7 @@ class Plan:
         """Defaults, changed by the profile, by what fits the problem, by ``changes``."""
         fits = dict(self.paper.fits.get(self.problem, {}))
         if self.profile == "paper":
-            fits |= self.paper.as_published.get(self.problem, {})
+            fits |= self.paper.as_published.get(self.problem, {}) | self.paper.published_for.get(self.method, {})
         return self.paper.defaults() | dict(self.paper.profiles[self.profile]) | fits | dict(self.changes)
 
     def rounds(self, **options: Any) -> Rounds:
@@ -294,6 +294,7 @@ def compare(
         raise arguments.wrong(TypeError, "methods", methods, "a non-empty list of words")
     methods = list(dict.fromkeys(methods))
     vary, tune = axes(paper, changes or {}, vary or {}, tune or {}, tune_changes or {})
+    tune_changes = {name: _read("tune_changes", name, v, paper.defaults()) for name, v in (tune_changes or {}).items()}
     out = None if out is None else Path(out)
     plans(paper, methods, problem, profile, changes or {}, vary, tune, tune_changes or {}, device)
     used = plan(paper, methods[0], problem, profile, changes, range(count), device, whole=False)
@@ -324,6 +325,8 @@ def compare(
                 _keep(out, asked=asked, commits=commits, cells=cells, tried=tried)
             best = max(tried, key=lambda entry: _goodness(entry["mean"], paper))["settings"] if tried else {}
             chosen = plan(paper, method, problem, profile, base | best, range(count), device)
+            usual = asked["settings"] | plain(varied | best)
+            own = {name: v for name, v in plain(chosen.settings()).items() if usual[name] != v}
             label = " ".join([method, *(f"{k}={v}" for k, v in varied.items())])
             results, curve = _seeds(chosen, label, paper, out, len(cells))
             if tried:
@@ -335,6 +338,8 @@ def compare(
                 "method": method, "varied": plain(varied), "tuned": best,
                 "at_edge": at_edge(paper.settings, tune, best), "tried": tried, "curve": curve, "runs": results,
             }  # fmt: skip
+            if own:  # what the paper publishes for this method
+                cell["settings"] = own
             cells.append(finite(cell))
             _keep(out, asked=asked, commits=commits, cells=cells)
     made = {"torch": torch.__version__.split("+")[0], "commit": _joined(commits)}
@@ -395,8 +400,11 @@ def _trials(paper, method, problem, profile, base, tune, device, out, cell, done
         values = " ".join(f"{name}={value}" for name, value in setting.items())
         label = f"tuning {method}, trial {number} of {len(settings)}, {values}"
         rounds, _ = _executed(trial, label, out, f"{cell}-{number}.pt")
-        last = [row[-1] for row in _curve(rounds, paper.metric)[paper.metric] if row]
-        lost = any(ended(rounds, paper.metric, slot)[0] == "diverged" for slot in range(len(last)))
+        ran = [rounds]
+        if rounds.stopped is not None and not rounds.diverged:
+            ran = [alone for _, alone, _ in _each_alone(trial, label, out, f"{cell}-{number}")]
+        last = [row[-1] for one in ran for row in _curve(one, paper.metric)[paper.metric] if row]
+        lost = any(ended(one, paper.metric, slot)[0] == "diverged" for one in ran for slot in range(len(one.seeds)))
         score = sum(last) / len(last) if last and not lost else None
         yield {"settings": plain(setting), "mean": score}
 
@@ -404,16 +412,14 @@ def _trials(paper, method, problem, profile, base, tune, device, out, cell, done
 def _seeds(chosen: Plan, label: str, paper: Paper, out: Path | None, cell: int) -> tuple[list[dict], dict[str, list]]:
     """The results of a cell's seeds, side by side, and their curves.
 
-    The first seed whose numbers are gone ends all beside it; then each runs alone, and the others reach their end.
+    The first seed whose numbers or budget are gone ends all beside it; then each runs alone to its own end.
     """
     count, names = len(chosen.seeds), (paper.metric, *paper.curves)
     rounds, seconds = _executed(chosen, label, out, f"{cell}.pt")
-    if not rounds.diverged or count == 1:
+    if rounds.stopped is None or count == 1:
         return [result(rounds, chosen, seconds / count, slot) for slot in range(count)], _curve(rounds, *names)
     results, curves = [], []
-    for seed in chosen.seeds:
-        alone = replace(chosen, seeds=(seed,))
-        rounds, seconds = _executed(alone, f"{label}, seed {seed} alone", out, f"{cell}-seed-{seed}.pt")
+    for alone, rounds, seconds in _each_alone(chosen, label, out, str(cell)):
         results.append(result(rounds, alone, seconds))
         curves.append(_curve(rounds, *names))
     judged = sorted({t for curve in curves for t in curve["round"]})
@@ -422,6 +428,12 @@ def _seeds(chosen: Plan, label: str, paper: Paper, out: Path | None, cell: int) 
         rows = [dict(zip(one["round"], one[name][0], strict=True)) if name in one else {} for one in curves]
         curve[name] = [[row.get(t) for t in judged] for row in rows]
     return results, curve
+
+
+def _each_alone(chosen: Plan, label: str, out: Path | None, stem: str) -> Iterator[tuple[Plan, Rounds, float]]:
+    for seed in chosen.seeds:
+        alone = replace(chosen, seeds=(seed,))
+        yield alone, *_executed(alone, f"{label}, seed {seed} alone", out, f"{stem}-seed-{seed}.pt")
 
 
 def _executed(planned: Plan, label: str, out: Path | None, name: str) -> tuple[Rounds, float]:
@@ -462,7 +474,8 @@ def _curve(rounds: Rounds, *metrics: str) -> dict[str, list]:
         curve |= {"round": evaluated.tolist(), metric: [[_digits(v) for v in row] for row in values.tolist()]}
     if "bytes" in metrics:
         crossed = [[u + d for u, d in zip(r.bytes_up, r.bytes_down, strict=True)] for r in rounds.history]
-        so_far = torch.tensor(crossed, dtype=torch.int64).cumsum(0)  # [rounds, S]
+        before = torch.tensor(list(rounds.bytes.total["setup"].values())).sum(0)  # [S]
+        so_far = before + torch.tensor(crossed, dtype=torch.int64).cumsum(0)  # [rounds, S]
         curve["bytes"] = so_far[[t - 1 for t in curve["round"]]].T.tolist()
     return curve
 

@@ -153,6 +153,49 @@ def test_compare_prints_and_writes_the_table(capsys, tmp_path):
     assert one["metrics"]["accuracy"] == pytest.approx(table["cells"][0]["runs"][1]["metrics"]["accuracy"], abs=1e-12)
 
 
+def test_what_a_paper_publishes_for_one_method_is_set_for_it_alone():
+    paper, changes = papers.paper("fedsc"), {"rounds": 2}
+    rate = {m: experiment.plan(paper, m, "cifar10", "paper").settings()["lr"] for m in ("fedsc", "fedema", "fedu")}
+    assert rate == {"fedsc": 0.06, "fedema": 0.1, "fedu": 0.03}
+    assert experiment.plan(paper, "fedu", "cifar10", "paper", {"lr": 1.0}).settings()["lr"] == 1.0
+    paper = papers.paper("fedavg")
+    own = {"local": {"lr": 0.2}}
+    paper = dataclasses.replace(paper, profiles={"paper": paper.profiles["quick"]}, published_for=own)
+    table = experiment.compare(paper, ["fedavg", "local"], "digits", "paper", changes=changes, seeds=1)
+    assert [cell.get("settings") for cell in table["cells"]] == [None, {"lr": 0.2}]
+    alone = experiment.compare(paper, ["local"], "digits", "paper", changes=changes, seeds=1)
+    assert alone["cells"][0]["curve"] == table["cells"][1]["curve"]
+
+
+def test_a_seed_whose_budget_is_spent_ends_no_other():
+    paper = papers.paper("prirfed")
+    changes = {"rounds": 30, "budget": 0.4, "agents": 10, "agents_per_round": 1}
+    table = experiment.compare(paper, ["dp-rsgd"], "pca-digits", changes=changes, seeds=3, device="cpu")
+    runs = table["cells"][0]["runs"]
+    assert len({run["rounds"] for run in runs}) > 1
+    alone = experiment.plan(paper, "dp-rsgd", "pca-digits", changes=changes, seeds=(2,), device="cpu")
+    rounds, _ = experiment.execute(alone.rounds(), label="alone", metric=paper.metric)
+    assert rounds.t == runs[2]["rounds"] and rounds.stopped == runs[2]["stopped"]
+
+
+def test_the_bytes_of_a_curve_are_all_that_crossed():
+    changes = {"rounds": 2, "local_epochs": 1, "train_samples": 100, "alignment_samples": 20, "evaluate_every": 1}
+    table = experiment.compare(papers.paper("hetero_ssfl"), ["hetero-ssfl"], changes=changes, seeds=1, device="cpu")
+    (cell,) = table["cells"]
+    run = cell["runs"][0]
+    assert cell["curve"]["bytes"][0][-1] == run["bytes_up"] + run["bytes_down"]
+
+
+def test_settings_of_trials_may_be_numpy_s(tmp_path):
+    import numpy as np
+
+    table = experiment.compare(
+        papers.paper("fedavg"), ["fedavg"], changes={"model": "linear", "clients_per_round": 0, "rounds": 2}, seeds=1,
+        tune={"lr": [0.1]}, tune_changes={"rounds": np.int64(1)}, device="cpu", out=tmp_path,
+    )  # fmt: skip
+    assert table["tuning"]["changes"] == {"rounds": 1}
+
+
 def test_a_metric_of_zero_is_a_number_and_none_is_diverged():
     runs = [{"metrics": {"accuracy": 0.0}}, {"metrics": {"accuracy": 0.5}}]
     table = {"paper": "p", "problem": "q", "metric": "accuracy", "seeds": 2, "profile": "quick",
@@ -167,7 +210,10 @@ REFUSED = {
     "unknown command": (["train"], "command: invalid choice: 'train'"),
     "no paper": (["run"], "required: paper"),
     "unknown paper": (["run", "fedprox"], "paper: got 'fedprox'; allowed is one of cvfl, dp2_fedsam, fedavg, fedsc"),
-    "unknown option": (["run", "fedavg", "--epochs", "3"], "--epochs"),
+    "unknown option": (["run", "fedavg", "--epochs", "3"], "--epochs 3; a setting is given as --set epochs=VALUE"),
+    "option of another command": (["grade", ".", "--students", "3"], "unrecognized arguments: --students 3\n"),
+    "verify, but from": (["data", "mimic3", "--verify", "--from", "."], "--from: got .* none beside --verify"),
+    "nearly an option": (["run", "fedavg", "--metod", "fedavg"], "did you mean --method?"),
     "method": (["run", "fedavg", "--method", "x"], "method: got 'x'; allowed is one of central, fedavg, fedsgd, local"),
     "problem": (["run", "fedavg", "--problem", "x"], "problem: got 'x'; allowed is one of cifar10"),
     "profile": (["run", "fedavg", "--profile", "x"], "profile: got 'x'; allowed is one of paper, quick, standard"),

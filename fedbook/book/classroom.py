@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -88,22 +88,32 @@ def _kept(folded: re.Match[str]) -> str:
     return summary if summary.endswith("?") else ""
 
 
-def grade(folder: str | Path, timeout: float = 60.0, jobs: int = 2) -> list[Grade]:
+def grade(
+    folder: str | Path, timeout: float = 60.0, jobs: int = 2, told: Callable[[list[Grade]], None] | None = None
+) -> list[Grade]:
     """The exercises of every notebook under ``folder``, by student, ``jobs`` notebooks at a time.
 
     A student is a folder below ``folder``, or a notebook that lies in it directly. A cell that takes longer than
-    ``timeout`` seconds is interrupted, and the next one runs; a notebook ends after 20 times that.
+    ``timeout`` seconds is interrupted, and the next one runs; a notebook ends after 20 times that. ``told`` gets the
+    grades of each notebook as it ends. A folder without a notebook gets one that says so.
     Raises: TypeError, ValueError (no folder, or no notebook in it).
     """
     folder, timeout = Path(folder), real("timeout", timeout, above=0)
     if not folder.is_dir():
         raise wrong(ValueError, "DIR", str(folder), "a folder with the notebooks that were handed in")
-    paths = [path for path in sorted(folder.rglob("*.ipynb")) if ".ipynb_checkpoints" not in path.parts]
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not _besides(path.relative_to(folder))]
+    paths = [path for path in files if path.suffix.lower() == ".ipynb"]
     if not paths:
         raise wrong(ValueError, "DIR", str(folder), "a folder with notebooks: *.ipynb, in it or below")
+    grades = list(_without_notebook(folder, files))
+    if told is not None and grades:
+        told(grades)
     with ThreadPoolExecutor(integer("jobs", jobs, 1)) as pool:
-        graded = pool.map(lambda path: list(_graded(path, _student(path, folder), timeout)), paths)
-        return [one for grades in graded for one in grades]
+        for own in pool.map(lambda path: list(_graded(path, *_student(path, folder), timeout)), paths):
+            grades += own
+            if told is not None:
+                told(own)
+    return grades
 
 
 def table(grades: Iterable[Grade]) -> str:
@@ -119,32 +129,48 @@ def table(grades: Iterable[Grade]) -> str:
     return "\n".join(lines)
 
 
-def _student(path: Path, folder: Path) -> str:
+def _besides(below: Path) -> bool:
+    """Whether a file is none that a student wrote: of a hidden folder, or of an archive's."""
+    return any(part.startswith(".") or part == "__MACOSX" for part in below.parts)
+
+
+def _without_notebook(folder: Path, files: Sequence[Path]) -> Iterator[Grade]:
+    """A grade for each student's folder without a notebook, and for a file that nearly is one (x.ipynb.txt)."""
+    for entry in sorted(folder.iterdir()):
+        inside = [path for path in files if path == entry or entry in path.parents]
+        nearly = entry.is_dir() or ".ipynb" in entry.name.lower()
+        if nearly and not _besides(Path(entry.name)) and not any(p.suffix.lower() == ".ipynb" for p in inside):
+            names = ", ".join(str(path.relative_to(folder)) for path in inside) or "nothing"
+            yield Grade(entry.name.partition(".")[0], "", "", "unreadable", f"no notebook (*.ipynb): {names}")
+
+
+def _student(path: Path, folder: Path) -> tuple[str, str]:
+    """Whose a notebook is, and what it is called below the student's folder."""
     below = path.relative_to(folder)
-    return below.parts[0] if len(below.parts) > 1 else below.stem
+    return (below.parts[0], str(Path(*below.parts[1:]))) if len(below.parts) > 1 else (below.stem, below.name)
 
 
-def _graded(path: Path, student: str, timeout: float) -> Iterator[Grade]:
+def _graded(path: Path, student: str, name: str, timeout: float) -> Iterator[Grade]:
     """The grades of one notebook, in the order in which the chapter asks."""
     try:
-        yield from _judged(path, student, timeout)
+        yield from _judged(path, student, name, timeout)
     except Exception as error:  # whatever lies in a file that somebody handed in: it ends nobody else's grading
-        yield Grade(student, path.name, "", "unreadable", f"{type(error).__name__}: {error}".splitlines()[0])
+        yield Grade(student, name, "", "unreadable", f"{type(error).__name__}: {error}".splitlines()[0])
 
 
-def _judged(path: Path, student: str, timeout: float) -> Iterator[Grade]:
+def _judged(path: Path, student: str, name: str, timeout: float) -> Iterator[Grade]:
     import nbformat
 
     book = nbformat.read(path, as_version=4)
     asked = [id for cell in book.cells if cell.cell_type == "code" for id in CHECK.findall(cell.source)]
     chapters = {of_chapters()[id].name: of_chapters()[id] for id in asked if id in of_chapters()}
     if not chapters:
-        yield Grade(student, path.name, "", "unreadable", "it checks no exercise of the book")
+        yield Grade(student, name, "", "unreadable", "it checks no exercise of the book")
         return
     for chapter in chapters.values():
         done, failure = _executed(book, path.name, chapter, timeout)
         for id in (id for id, home in of_chapters().items() if home == chapter):
-            yield Grade(student, path.name, id, *_verdict(done, id, failure))
+            yield Grade(student, name, id, *_verdict(done, id, failure))
 
 
 def _executed(book: Any, name: str, chapter: Chapter, timeout: float) -> tuple[Any, str]:
@@ -155,14 +181,19 @@ def _executed(book: Any, name: str, chapter: Chapter, timeout: float) -> tuple[A
     import nbformat
 
     book.metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    for cell in book.cells:
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
+    code = [cell for cell in book.cells if cell.cell_type == "code"]
+    for cell in code:
+        cell.outputs, cell.execution_count = [], None
+    sizes = chapter.sizes("quick")
+    if not any("parameters" in tags(cell) for cell in code):  # some editors drop the tags
+        first = next((cell for cell in code if any(re.search(rf"(?m)^{size} *=", cell.source) for size in sizes)), None)
+        if first is not None:
+            first.metadata["tags"] = [*tags(first), "parameters"]
     with surroundings() as env, tempfile.TemporaryDirectory(prefix="fedbook-") as scratch:
         bare, product = Path(scratch) / "bare.ipynb", Path(scratch) / "product" / name
         product.parent.mkdir()
         nbformat.write(book, bare)
-        work = {"notebook": str(bare), "product": str(product), "parameters": chapter.sizes("quick")}
+        work = {"notebook": str(bare), "product": str(product), "parameters": sizes}
         told = run_worker(work | {"folder": scratch, "each": timeout}, Path(scratch), env, 20 * timeout)
         return nbformat.read(product if product.is_file() else bare, as_version=4), told["failure"]
 
@@ -182,7 +213,7 @@ def _verdict(book: Any, id: str, failure: str) -> tuple[str, str]:
         return told[-1]["status"], told[-1]["words"].strip()
     if errors:
         return "crashed", COLOUR.sub("", f"{errors[0].ename}: {errors[0].evalue}")
-    return "missing", failure or "the check gave no verdict"
+    return "too long" if failure.startswith("not finished") else "missing", failure or "the check gave no verdict"
 
 
 def _said(output: Any) -> re.Match[str] | None:

@@ -216,12 +216,15 @@ def solution_dithered(h: Tensor, u: Tensor, bits: int, low: float, high: float) 
     return low + step * codes - u
 
 
-def _dithered(added: float = 1.0, taken: float = 1.0, levels: int = 1, clip: bool = True) -> Callable[..., Tensor]:
+def _dithered(
+    added: float = 1.0, taken: float = 1.0, levels: int = 1, clip: bool = True, down: bool = False
+) -> Callable[..., Tensor]:
     """The quantiser with one of its usual mistakes."""
 
     def answer(h: Tensor, u: Tensor, bits: int, low: float, high: float) -> Tensor:
         step = (high - low) / (2**bits - levels)
-        codes = ((h + added * u - low) / step).round()
+        codes = (h + added * u - low) / step
+        codes = codes.floor() if down else codes.round()
         codes = codes.clamp(0, 2**bits - 1) if clip else codes
         return low + step * codes - taken * u
 
@@ -238,6 +241,8 @@ def _dithered(added: float = 1.0, taken: float = 1.0, levels: int = 1, clip: boo
                     "Those are levels. The receiver knows the dither and must take it off again."),
         WrongAnswer("no dither before", _dithered(added=0.0), "decoded value",
                     "The dither must be added before rounding, not only taken off afterwards."),
+        WrongAnswer("rounded down", _dithered(down=True), "decoded value",
+                    "The nearest level is meant: `int` and `floor` take the one below."),
         WrongAnswer("no dither", _dithered(added=0.0, taken=0.0), "decoded value", "That is plain rounding."),
         WrongAnswer("added twice", _dithered(taken=-1.0), "decoded value",
                     "The sender adds the dither, the receiver SUBTRACTS it."),
@@ -254,7 +259,8 @@ def check_dithered(answer: Any) -> str | None:
         step = (high - low) / (2**bits - 1)
         h = torch.linspace(low, high, 13, dtype=torch.float64)
         u = step * (torch.arange(13, dtype=torch.float64) * 0.37 % 1 - 0.5)
-        h[0], u[0] = low + 2.2125 * step, 0.375 * step  # here every usual mistake gives another number
+        h[0], u[0] = low + 1.7 * step, 0.0  # rounded down this is another number
+        h[1], u[1] = low + 2.2125 * step, 0.375 * step  # and here every other usual mistake gives one of its own
         h[-1] = high + 2 * step  # beyond the last level
         found = answer(h.clone(), u.clone(), bits, low, high)
         if not isinstance(found, Tensor) or found.shape != h.shape or not found.dtype.is_floating_point:

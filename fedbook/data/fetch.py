@@ -141,6 +141,8 @@ def main_report(
     if benchmark is not None:
         if name != "mimic3":
             raise arguments.wrong(ValueError, "--from", str(benchmark), "a folder for the dataset mimic3 only")
+        if not fetch_it:
+            raise arguments.wrong(ValueError, "--from", str(benchmark), "none beside --verify, which writes nothing")
         mimic3_from_benchmark(benchmark, roots.to_write(root) / "mimic3")
     report = fetch(name, root) if fetch_it else verify(name, root)
     return report.as_text(), report.as_dict(), report.ok

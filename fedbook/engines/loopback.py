@@ -75,11 +75,15 @@ def launch(chosen: Plan, out: Path, nodes: int, patience: float = 600.0) -> dict
     app = engine / "app"
     app.mkdir(parents=True, exist_ok=True)
     (app / "fedbook_app.py").write_text(APP)
-    texts = {"plan": json.dumps(write_plan(chosen)), "out": json.dumps(str(out))}
-    (app / "pyproject.toml").write_text(PROJECT.format(nodes=nodes, patience=float(patience), **texts))
-    certificates(engine)
+    texts = {"plan": json.dumps(write_plan(chosen)), "out": json.dumps(str(out), ensure_ascii=False)}
+    (app / "pyproject.toml").write_text(
+        PROJECT.format(nodes=nodes, patience=float(patience), **texts), encoding="utf-8"
+    )
+    certificates(engine, nodes)
     port, authority = free_port(), str(engine / "authority.pem")
-    (engine / "config.toml").write_text(CONNECTION.format(port=port, authority=json.dumps(authority)))
+    (engine / "config.toml").write_text(
+        CONNECTION.format(port=port, authority=json.dumps(authority, ensure_ascii=False)), encoding="utf-8"
+    )
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     environment = os.environ | {"FLWR_HOME": str(engine), "FLWR_TELEMETRY_ENABLED": "0", "PATH": programs}
     with ExitStack() as running:
@@ -103,7 +107,7 @@ def launch(chosen: Plan, out: Path, nodes: int, patience: float = 600.0) -> dict
             start(
                 f"node{node}", "flower-supernode", "--superlink", f"127.0.0.1:{port}", "--root-certificates", authority,
                 "--auth-supernode-private-key", str(engine / f"node{node}.key"), "--port", str(free_port()),
-                "--node-config", f'node="{node}" folder={json.dumps(str(folder))}',
+                "--node-config", f'node="{node}" folder={json.dumps(str(folder), ensure_ascii=False)}',
             )  # fmt: skip
         with _put_aside(out / "result.json"):
             words = ask("run", str(app), "here", "--stream")
@@ -126,19 +130,16 @@ def _put_aside(path: Path) -> Iterator[None]:
         aside.unlink(missing_ok=True)
 
 
-def certificates(folder: Path, nodes: int = 64) -> None:
-    """An authority of this run alone, the server's certificate for this machine, a key pair for each node.
+def certificates(folder: Path, nodes: int) -> None:
+    """An authority for this start alone, the server's certificate for this machine, a key pair for each node.
 
-    Keys are readable by their owner only; what is there already is kept.
+    Keys are readable by their owner only. A node keeps its keys; the certificates last 30 days and are made anew.
     """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as Private
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey as Public
-
-    if (folder / "server.pem").exists():
-        return
 
     def secret(path: Path, form: serialization.PrivateFormat = serialization.PrivateFormat.PKCS8) -> Private:
         key = ec.generate_private_key(ec.SECP384R1())
@@ -159,6 +160,8 @@ def certificates(folder: Path, nodes: int = 64) -> None:
         )  # fmt: skip
 
     for number in range(nodes):
+        if (folder / f"node{number}.pub").exists():
+            continue
         public = secret(folder / f"node{number}.key", serialization.PrivateFormat.OpenSSH).public_key()
         (folder / f"node{number}.pub").write_bytes(
             public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)

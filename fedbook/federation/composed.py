@@ -25,10 +25,11 @@ import torch
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.compression import COMPRESSORS, AnyWidth, Summable, UniformScalar
+from fedbook.compression import COMPRESSORS, AnyWidth, Summable, UniformScalar, UpperTriangle
 from fedbook.compression import Codec as CompressorCodec
+from fedbook.compression.messages import LARGEST
 from fedbook.federation.cohort import Cohort
-from fedbook.federation.exchange import Chain, Codec, Exchange, Local, Reply, Round, Uploads
+from fedbook.federation.exchange import Chain, Codec, Diverged, Exchange, Local, Reply, Round, Uploads
 from fedbook.federation.loop import Algorithm, Turn
 from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, flatten, leaves, tree_map
@@ -38,7 +39,7 @@ from fedbook.settings import Settings, other_than, setting
 from fedbook.wire import Encoded, Wire
 
 EVERYTHING = "*"
-SUBTRACTS_OWN = "clients take off from the average what they sent, exactly (exclude_self)"
+SUBTRACTS_OWN = "clients take off from the average what they sent, which must arrive as it was sent"
 
 
 class Compression(Settings):
@@ -60,10 +61,16 @@ class Compression(Settings):
         arguments.integer("bits", self.bits, 1, COMPRESSORS[self.compressor].most_bits)
 
     def around(self, algorithm: Algorithm) -> Algorithm:
-        """The algorithm with these uploads."""
+        """The algorithm with these uploads. Raises: ValueError (what the uploads of this algorithm cannot pass)."""
         if self.compressor == "none":
             return algorithm
-        if getattr(algorithm, "subtracts_own", False):
+        clip = getattr(algorithm, "clip_of_sums", None)
+        if clip is not None and (self.compressor != "scalar" or math.isinf(clip)):
+            allowed = "none, as the server sees only the sum of updates that no clip bounds"
+            if not math.isinf(clip):
+                allowed = "scalar or none: the server sees only the sum, and the codes of others do not add up"
+            raise arguments.wrong(ValueError, "compressor", self.compressor, allowed)
+        if EVERYTHING in _subtracted(algorithm):
             raise arguments.wrong(ValueError, "compressor", self.compressor, f"none, as {SUBTRACTS_OWN}")
         chain = Chain(codec=CompressorCodec(AnyWidth(self.compressor, self.bits)))
         return Composed(algorithm, {EVERYTHING: chain}, keep=True)
@@ -104,8 +111,10 @@ class Composed:
         for word, names in (("changes", changes), ("public", public)):
             if isinstance(names, str) or not all(isinstance(name, str) for name in names):
                 raise arguments.wrong(TypeError, word, names, "a list of names of uploads")
-        if chains and getattr(algorithm, "subtracts_own", False):
-            raise arguments.wrong(ValueError, "chains", list(chains), f"none, as {SUBTRACTS_OWN}")
+        own = _subtracted(algorithm)
+        spoilt = [key for key in chains if EVERYTHING in own or key.rpartition("/")[2] in own]
+        if spoilt:
+            raise arguments.wrong(ValueError, "chains", spoilt, f"none for these, as {SUBTRACTS_OWN}")
         arguments.one_of("adjacency", adjacency, ("replace_one", "zero_out"))
         self.algorithm, self.chains, self.adjacency = algorithm, dict(chains), adjacency
         self.changes, self.public, self.keep = tuple(changes), tuple(public), arguments.flag("keep", keep)
@@ -244,7 +253,8 @@ class _Chains(Mapping):
 
     def _of(self, name: str) -> Chain | None:
         own, keys = self.exchange.chain.get(name), self.keys_of(name)
-        if not keys or (keys[0] == EVERYTHING and own is not None and own.codec is not None):
+        passed_over = (own is not None and own.codec is not None) or name in _subtracted(self.composed.algorithm)
+        if not keys or (keys[0] == EVERYTHING and passed_over):
             return own
         own, extra = own or Chain(), self.composed.chains[keys[0]]
         if own.codec is not None and extra.codec is not None:
@@ -253,6 +263,8 @@ class _Chains(Mapping):
         if _noise(own.transforms) and _noise(extra.transforms):
             raise arguments.wrong(ValueError, f"chains[{keys[0]!r}]", extra, "a chain without noise: there is one")
         transforms, codec = own.transforms + extra.transforms, extra.codec or own.codec
+        if isinstance(codec, UpperTriangle) and _noise(extra.transforms):
+            transforms += (_SymmetricPart(),)
         if self.exchange.reveal == "sum" and extra.codec is not None:
             if self.composed.keep and not _noise(transforms):
                 transforms += _shorter(transforms, extra.codec, self.width(name))
@@ -291,7 +303,10 @@ class _Chains(Mapping):
         return replace(self.exchange, chain=self, work=_Work(self.exchange.work, self))
 
     def differences(self, reply: Reply, local: Local) -> Reply:
-        """What the work wants to send, as it enters the chains. Raises: ValueError (in clear beside noised uploads)."""
+        """What the work wants to send, as it enters the chains.
+
+        Raises: ValueError (in clear beside noised uploads), Diverged (what no chain can carry).
+        """
         if self.composed.noised:
             public = set(self.composed.public)
             bare = [n for n in reply.upload if n not in public and not _noise(self.get(n, Chain()).transforms)]
@@ -305,6 +320,11 @@ class _Chains(Mapping):
                 allowed = "names whose upload has the form of what came down under that name"
                 raise arguments.wrong(ValueError, "changes", name, allowed)
             upload[name] = tree_map(torch.sub, upload[name], local.inbox[name])
+        for name in filter(self.keys_of, upload):
+            if not math.isinf(_bound(self.get(name, Chain()).transforms)):
+                continue  # a clip counts what is not finite as nothing: an end would tell everybody of it
+            if not all(bool((x.abs() <= LARGEST).all()) for _, x in leaves(upload[name])):
+                raise Diverged(f"the upload {name!r} is no longer finite (a smaller step size lr may help)")
         return replace(reply, upload=upload)
 
     def sent(self, names: set[str]) -> set[str]:
@@ -346,10 +366,13 @@ class _Chains(Mapping):
             return release, cohort
         known = self._known()
         self._before = self._before if self.seen else known
+        squares, lengthened = 0.0, False  # what one client moves: all its uploads together
         for name in sorted(known):
             own = self.exchange.chain.get(name, Chain())
             chain = self.get(name, own)
             if chain == own:
+                clip = _bound(own.transforms)
+                squares += 0.0 if math.isinf(clip) else clip**2
                 continue
             if release.trust == "distributed_noise":
                 return _alone(release, chain.transforms), self.exchange.cohort
@@ -358,8 +381,16 @@ class _Chains(Mapping):
                 allowed = f"a codec, or a Clip: the noise on {name!r} comes after it"
                 raise arguments.wrong(ValueError, "chains, transforms", added, allowed)
             if chain.codec is not own.codec:
-                release = _lengthened(release, chain, self.width(name))
-        return release, cohort
+                squares += _longest(release, chain, self.width(name)) ** 2
+                lengthened = True
+            elif not math.isinf(clip := _bound(chain.transforms)):
+                squares += clip**2
+        if not lengthened:
+            return release, cohort
+        sensitivity = max(release.sensitivity, sum_sensitivity(math.sqrt(squares), release.adjacency))
+        multiplier = release.noise_multiplier * release.sensitivity / sensitivity
+        what = f"{release.what}, quantised before the noise"
+        return replace(release, what=what, sensitivity=sensitivity, noise_multiplier=multiplier), cohort
 
 
 @dataclass(frozen=True)
@@ -423,6 +454,21 @@ class _Heard(Turn):
 
 def _value(leaf: Tensor | Wire) -> Tensor:
     return leaf.value if isinstance(leaf, Wire) else leaf
+
+
+@dataclass(frozen=True)
+class _SymmetricPart:
+    """Upload transform: (M + M^T) / 2 of matrices [R, H, H]; after noise it costs nothing (post-processing)."""
+
+    def __call__(
+        self, message: Mapping[str, Tensor], rngs: Sequence[np.random.Generator]
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        return {name: (x + x.mT) / 2 for name, x in message.items()}, {}
+
+
+def _subtracted(algorithm: Algorithm) -> Sequence[str]:
+    """The uploads of which a client later takes its own off the average: "*" all of them."""
+    return getattr(algorithm, "subtracts_own", ())
 
 
 def _noise(transforms: Sequence[Any]) -> bool:
@@ -502,8 +548,8 @@ def _alone(release: Release, transforms: Sequence[Any]) -> Release:
     )  # fmt: skip
 
 
-def _lengthened(release: Release, chain: Chain, width: int) -> Release:
-    """A release whose noise comes after the codec: C becomes C + the codec's largest error."""
+def _longest(release: Release, chain: Chain, width: int) -> float:
+    """C', the bound of an upload whose noise comes after the codec: C + the codec's largest error."""
     made, bound = getattr(chain.codec, "codec", chain.codec), _bound(chain.transforms)
     made = getattr(made, "compressor", None)
     quantiser = made.quantiser if isinstance(made, Summable) else made
@@ -516,8 +562,4 @@ def _lengthened(release: Release, chain: Chain, width: int) -> Release:
     ends = (-bound, bound) if quantiser.low is None else (None, None)
     error = quantiser.largest_error(width, *ends)
     error *= 2 if release.adjacency == "zero_out" else 1  # an emptied client may still send what 0 is rounded to
-    sensitivity = max(release.sensitivity, sum_sensitivity(bound + error, release.adjacency))
-    return replace(
-        release, what=f"{release.what}, quantised before the noise", sensitivity=sensitivity,
-        noise_multiplier=release.noise_multiplier * release.sensitivity / sensitivity,
-    )  # fmt: skip
+    return bound + error

@@ -40,7 +40,12 @@ def stored(name: str) -> dict[str, Any]:
 
 def setting(table: Table, cell: Cell, name: str) -> Any:
     """The value of a setting (or of "method") in a cell."""
-    return _number({**table["settings"], **cell["tuned"], **cell["varied"], "method": cell["method"]}[name])
+    return _number(({"method": cell["method"]} | settings_of(table, cell))[name])
+
+
+def settings_of(table: Table, cell: Cell) -> dict[str, Any]:
+    """All settings of a cell: the table's, and what is the method's own, tuned or varied."""
+    return table["settings"] | cell.get("settings", {}) | cell["tuned"] | cell["varied"]
 
 
 def _has(table: Table, cell: Cell, name: str, value: Any) -> bool:
@@ -111,7 +116,7 @@ def frame(*tables: Table, **fixed: Any) -> pd.DataFrame:
     varied = list(dict.fromkeys(name for _, cell in chosen for name in cell["varied"]))
     tuned = list(dict.fromkeys(name for _, cell in chosen for name in cell["tuned"]))
     for table, cell in chosen:
-        known = table["settings"] | cell["tuned"] | cell["varied"]
+        known = settings_of(table, cell)
         for run in cell["runs"]:
             out = {table["metric"]: math.nan} | _metrics(run)  # a run that was never judged has no metric
             out |= {name: run[name] for name in ("rounds", "seconds", "bytes_up", "bytes_down")}

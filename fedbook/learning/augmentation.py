@@ -264,4 +264,7 @@ AUGMENTATIONS = {
     "clothes": Augmentation(crop=(0.3, 1.0), flip=0.5, jitter=0.8, brightness=0.4, contrast=0.4),
     "photographs": _PHOTOGRAPHS,  # of the FedSC authors' public scripts, whose order of the four colours is random
     "strong": replace(_PHOTOGRAPHS, blur=0.5),
+    "fedssl": replace(  # of the public FedSSL code (Zhuang et al. 2022): smaller cut-outs, colours twice as far
+        _PHOTOGRAPHS, crop=(0.08, 1.0), brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2
+    ),
 }

@@ -20,7 +20,8 @@ class Paper:
     the profile (it has fewer images than the profile asks for).
     ``delta``: at which privacy is reported. ``metric`` is compared and tuned; ``larger_is_better`` says which way;
     a comparison keeps it and ``curves`` by round ("bytes": all that crossed so far, up and down). ``as_published``: by
-    problem, what the profile "paper" sets there last (other papers publish one set of sizes for all their problems).
+    problem, what the profile "paper" sets there last (other papers publish one set of sizes for all their problems);
+    ``published_for``: by method, what it sets after that (step sizes of the rivals).
     ``judged``: on what the metric is taken: by method, "" for all others. ``common``: where a method is judged on
     something else (its clients' own classes), the metric of it that compares with the others.
     ``reads``: of a method that does not read all ``settings``, those that it reads.
@@ -39,6 +40,7 @@ class Paper:
     curves: tuple[str, ...] = ()
     fits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     as_published: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    published_for: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     judged: Mapping[str, str] = field(default_factory=dict)
     common: str = ""
     reads: Mapping[str, tuple[type[Settings], ...]] = field(default_factory=dict)

@@ -40,7 +40,7 @@ def test_a_student_sees_hints_and_questions_but_no_solution_and_no_answer(name):
 
 @pytest.fixture(scope="module")
 def graded(mini, tmp_path_factory):
-    """The grades of eight students by name and exercise; each answers three exercises of the first lesson."""
+    """The grades of nine students by name and exercise; each answers three exercises of the first lesson."""
     folder = tmp_path_factory.mktemp("class")
     ids = [id for id, chapter in classroom.of_chapters().items() if chapter.name == LESSON][:3]
 
@@ -73,9 +73,20 @@ def graded(mini, tmp_path_factory):
     (folder / "zoe").mkdir()
     (folder / "zoe" / "work.ipynb").write_text("{")
     mini.write(folder / "tim.ipynb", mini.code("print(1)"))
+    (folder / "hal").mkdir()
+    (folder / "hal" / "work.ipynb.txt").write_text("{}")
+    (folder / "__MACOSX").mkdir()
+    (folder / "__MACOSX" / "._work.ipynb").write_text("{}")
+    (folder / "tim" / "old").mkdir(parents=True)
+    (folder / "tim" / "old" / "WORK.IPYNB").write_text("{")
     (folder / "ada" / ".ipynb_checkpoints").mkdir()
     (folder / "ada" / ".ipynb_checkpoints" / "work.ipynb").write_text("{")
-    grades = classroom.grade(folder, timeout=20.0)  # on a busy machine the first import takes 9 s
+    told = []
+    grades = classroom.grade(folder, timeout=20.0, told=told.extend)  # on a busy machine the first import takes 9 s
+    assert told == grades and {one.notebook for one in grades if one.student == "tim"} == {
+        "tim.ipynb",
+        "old/WORK.IPYNB",
+    }
     return ids, {(one.student, one.exercise): one for one in grades}
 
 
@@ -89,7 +100,8 @@ def test_each_answer_gets_what_it_deserves(graded):
     assert "SyntaxError" in grades["eve", ids[1]].words and "NameError" in grades["eve", ids[2]].words
     rest = [id for id, chapter in classroom.of_chapters().items() if chapter.name == LESSON][3:]
     assert {grades["ada", id].status for id in rest} == {"missing"}
-    assert grades["zoe", ""].status == grades["tim", ""].status == "unreadable"
+    assert grades["zoe", ""].status == grades["tim", ""].status == grades["hal", ""].status == "unreadable"
+    assert "hal/work.ipynb.txt" in grades["hal", ""].words and ("__MACOSX", "") not in grades
     assert {one.status for one in grades.values()} <= set(classroom.STATUSES)
 
 
@@ -119,11 +131,16 @@ def test_the_commands(tmp_path, capsys, graded, monkeypatch):
     committed = (notebooks_folder() / written.name).read_text(encoding="utf-8")
     assert written.read_text(encoding="utf-8") == classroom.for_students(committed)
     assert main(["exercises", "--student", str(tmp_path / "class")]) == 2
-    monkeypatch.setattr(classroom, "grade", lambda folder, timeout: list(graded[1].values()))
+
+    def again(folder, timeout, told):
+        told(list(graded[1].values()))
+        return list(graded[1].values())
+
+    monkeypatch.setattr(classroom, "grade", again)
     capsys.readouterr()
     assert main(["grade", str(tmp_path), "--out", str(tmp_path / "grades.csv")]) == 0
     summary = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert summary["students"] == 8 and summary["too long"] == 2
+    assert summary["students"] == 9 and summary["too long"] == 2
     assert len((tmp_path / "grades.csv").read_text(encoding="utf-8").splitlines()) == 1 + len(graded[1])
     assert main(["grade", str(tmp_path), "--out", str(tmp_path)]) == 2
     os.mkfifo(tmp_path / "pipe")

@@ -43,6 +43,19 @@ def test_a_plan_names_its_lesson_s_sections_as_they_are_called(lesson):
 
 
 @PLANS
+def test_a_plan_asks_an_exercise_where_the_lesson_has_it(lesson):
+    places, under = {}, {}
+    for cell in nbformat.read(notebooks_folder() / lesson.file, as_version=4).cells:
+        for line in cell.source.splitlines() if cell.cell_type == "markdown" else ():
+            if heading := re.match(r"(##+) (.*)", line):
+                under = {depth: name for depth, name in under.items() if depth < heading[1]} | {heading[1]: heading[2]}
+            places |= {id: under.values() for id in re.findall(r"\*\*Exercise ([\w-]+)", line)}
+    for row in re.findall(r"(?m)^\| \d+–\d+ \|.*", text_of(lesson)):
+        for id in ID.findall(row):
+            assert any(f"[{name}]" in row for name in places[id]), f"{id} stands under {list(places[id])}"
+
+
+@PLANS
 def test_a_plan_fills_ninety_minutes_without_a_gap(lesson):
     spans = [tuple(map(int, span)) for span in re.findall(r"(?m)^\| (\d+)–(\d+) \|", text_of(lesson))]
     assert spans[0][0] == 0 and spans[-1][1] == 90

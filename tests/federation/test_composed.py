@@ -75,8 +75,8 @@ def contrastive(chains=None, public=(), **changes):
     return run(Rounds(algorithm, data.federation(), config.rounds))
 
 
-def hetero(chains=None):
-    algorithm = small.algorithm(replace(small.PLAIN, send="representations"))
+def hetero(chains=None, send="representations"):
+    algorithm = small.algorithm(replace(small.PLAIN, send=send))
     if chains is not None:
         algorithm = Composed(algorithm, chains)
     return run(Rounds(algorithm, small.SMALL.federation(), small.PLAIN.rounds))
@@ -238,6 +238,10 @@ def test_a_setting_of_the_command_line_compresses_within_the_budget():
         for more in ({}, {"compressor": "scalar", "bits": 6})
     )
     assert coarse.t == 3 and up(coarse) < up(plain) / 2
+    for method, more, word in (("dp2-fedsam", {"compressor": "topk"}, "scalar or none"),
+                               ("fedavg", {"compressor": "scalar"}, "no clip")):  # fmt: skip
+        with pytest.raises(ValueError, match=f"^compressor: got .*{word}"):
+            plan(PAPER, method, "digits", "quick", small | more).rounds()
     assert epsilon(coarse) == pytest.approx(epsilon(plain), rel=1e-6) and epsilon(plain) < 2
     with pytest.raises(ValueError, match="bits: got 17"):
         plan(PAPER, "dp2-fedsam", "digits", "quick", small | {"compressor": "scalar", "bits": 17})
@@ -276,7 +280,7 @@ class Noisy(FedAvg):
         total = yield exchange
         if self.late:
             turn.release(SUM)
-        return {"x": total["change"]}
+        return {"x": total[next(iter(self.own), "change")]}
 
     def train(self, local):
         return Reply(upload={"change": torch.ones(len(local.clients), 50).double()})
@@ -286,6 +290,20 @@ SUM = Release(
     what="a sum", unit="client", adjacency="add_remove", noise_multiplier=2.0, sensitivity=1.0,
     trust="secure_aggregation",
 )  # fmt: skip
+
+
+def test_one_release_of_two_uploads_counts_what_both_are_lengthened_by():
+    class Two(Noisy):
+        own, says = {"a": Chain((Clip(1.0),)), "b": Chain((Clip(1.0),))}, ("a", "b")
+
+        def train(self, local):
+            (upload,) = super().train(local).upload.values()
+            return Reply(upload={"a": upload, "b": upload})
+
+    rounds = Rounds(Composed(Two(AVERAGING, IMAGES.model), {"*": Chain(codec=SCALAR)}), IMAGES.federation(), 1)
+    (entry,) = run(rounds).privacy[0].report(1e-3)["released"]
+    one = 1 + UniformScalar(8, -1.0, 1.0).largest_error(50)
+    assert entry["sensitivity"] == pytest.approx(math.sqrt(2) * one)
 
 
 @pytest.mark.parametrize("late", [True, False])
@@ -304,12 +322,29 @@ def test_a_release_is_restated_whenever_it_is_entered(late, name):
         run(Rounds(Composed(algorithm, {name: Chain(codec=Codec(UniformScalar(8)))}), IMAGES.federation(), 1))
 
 
-def test_the_noise_on_matrices_is_before_the_codec():
-    """FedSC's noise is in the message already: its accounting stands, and the matrices may be quantised."""
-    quiet = {"sigma": 0.5, "noise": "paper"}
-    plain, coarse = contrastive(**quiet), contrastive({"matrix": Chain(codec=SCALAR)}, **quiet)
+def test_what_a_client_takes_off_the_average_arrives_as_it_was_sent():
+    """FedSC's clients subtract their own noised matrix: what is on all uploads passes it over."""
+    noised = {"sigma": 0.5, "noise": "paper"}
+    plain, coarse = contrastive(**noised), contrastive({"*": Chain(codec=TOP)}, **noised)
+    assert torch.equal(coarse.server["table"][0], coarse.clients["all"]["matrix"][0]) and up(coarse) < up(plain)
     reports = [rounds.privacy[0].report(1e-3)["epsilon_of_releases"] for rounds in (plain, coarse)]
-    assert reports[0] == reports[1] > 0 and up(coarse) < up(plain)
+    assert reports[0] == reports[1] > 0
+    for name in ("matrix", "matrices/matrix"):
+        with pytest.raises(ValueError, match="take off from the average"):
+            contrastive({name: Chain(codec=SCALAR)}, **noised)
+
+
+def test_noise_on_symmetric_matrices_goes_up_as_their_symmetric_part():
+    plain, noised = hetero(send="kernels"), hetero({"representation": Chain(NOISE)}, "kernels")
+    (entry,) = noised.privacy[0].report(1e-3)["released"]
+    assert entry["noise_multiplier"] == 0.5 and up(noised) == up(plain)
+
+
+@pytest.mark.parametrize("compressor", ["scalar", "hex", "topk"])
+def test_a_run_that_diverges_says_so_with_a_codec_too(compressor):
+    wild, codec = FedAvg(replace(AVERAGING, lr=1e38), IMAGES.model), Codec(AnyWidth(compressor, 8))
+    rounds = run(Rounds(Composed(wild, {"*": Chain(codec=codec)}), IMAGES.federation(), 9))
+    assert rounds.diverged and "theta" in rounds.stopped
 
 
 def test_an_upload_of_one_exchange_is_named_with_it():
@@ -336,7 +371,7 @@ def test_summable_codes_leave_room_for_the_sum(parties):
 REFUSED = {
     "no such upload": (lambda: averaged({"thta": Chain(codec=TOP)}), "chains: got .'thta'.*'theta', 'weight'"),
     "client state": (lambda: personal({"own": Chain(codec=SCALAR)}), "chains: got .'own'"),
-    "a second wire format": (lambda: contrastive({"matrix": Chain(codec=SCALAR)}), "wire format of its own"),
+    "a second wire format": (lambda: hetero({"representation": Chain(codec=SCALAR)}, "kernels"), "wire format of its"),
     "noise without clip": (lambda: averaged({"theta": Chain((ClientGaussian(1.0),))}), "right after a Clip"),
     "noise, then clip": (lambda: averaged({"theta": Chain(NOISE[::-1])}), "right after a Clip"),
     "two noises": (lambda: averaged({"theta": Chain(NOISE * 2)}), "one ClientGaussian"),

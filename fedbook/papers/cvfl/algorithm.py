@@ -211,6 +211,8 @@ class CVFL(Algorithm):
         device, dtype = federation.device, next(iter(self.problem.parts.values())).dtype
         shown = {"nothing": "all features", "sum": "the sum of the embeddings"}
         turn.in_clear(shown.get(self.method.down, "the embeddings"))
+        if self.method.down in ("derivative", "cotangents"):
+            turn.in_clear("the derivatives of the loss by the embeddings, from which labels can be read")
         if self.method.down in ("views", "sum"):
             turn.assume_public("the labels, among the parties")
         theta0 = stack([self.fusion.init(stream(s, "init server"), dtype) for s in turn.seeds])

@@ -270,6 +270,11 @@ class DP2FedSAM(Algorithm):
         """Whether one client can move the sum by a bounded amount only: without that there is nothing to account."""
         return self.method.private and not math.isinf(self.config.clip_norm)
 
+    @property
+    def clip_of_sums(self) -> float | None:
+        """The clip of the changes, whose sum is all that the server sees; None where nothing is sent."""
+        return None if self.method.silent else self.config.clip_norm if self.bounded else math.inf
+
     def noised(self, total: Parameters, turn: Turn) -> Parameters:
         """N(0, C^2 sigma^2) on every entry of each federation's sum; also where nobody took part."""
         sums = [

@@ -9,6 +9,7 @@ own n_k samples and sends theta_k back; the server sets theta to the mean of the
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -82,6 +83,11 @@ class FedAvg(Algorithm):
         like = next(x for x in federation.groups["all"].samples.values() if x.dtype.is_floating_point)
         theta = stack([self.model.init(stream(s, "init"), like.dtype) for s in turn.seeds])
         return {"theta": tree_map(lambda x: x.to(like.device), theta)}, {}
+
+    @property
+    def clip_of_sums(self) -> float | None:
+        """No clip bounds the parameters whose sum the server sees; None where it sees each client's."""
+        return math.inf if self.config.reveal == "sum" else None
 
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
         """ServerExecutes, one pass of its loop."""

@@ -85,11 +85,19 @@ def run_on(
 
 
 _PHOTOGRAPHS = {"model": "cnn", "width": 128, "views": "photographs", "bank": 0, "judged_samples": 5000}
-# The step size, its clip and the decay are those of the authors' scripts, whose loss is twice the paper's.
+# The step size, its clip and the decay are those of the authors' scripts, whose spectral loss is twice the paper's.
 _PUBLISHED = {
     "model": "fixup_resnet20_x8", "width": 512, "batch_size": 512, "pairs": 2, "neighbours": 200, "judged_samples": 0,
     "lr": 0.06, "max_norm": 1.5, "weight_decay": 2.5e-4, "precision": "mixed",
 }  # fmt: skip
+_BYOL = {"lr": 0.1, "max_norm": 1.0, "weight_decay": 5e-4}
+_RIVALS = {  # the scripts' own; FedCA's are not known, these are the usual ones
+    "fedavg-byol": _BYOL,
+    "fedema": _BYOL,
+    "fedu": _BYOL | {"lr": 0.03},
+    "fedx": _BYOL | {"lr": 0.03, "max_norm": 0.0},
+    "fedca": _BYOL | {"lr": 0.03, "max_norm": 3.0},
+}
 
 PAPER = Paper(
     name="fedsc",
@@ -126,6 +134,7 @@ PAPER = Paper(
         "cifar10": _PUBLISHED | {"mu": 4.0},
         "cifar100": _PUBLISHED | {"mu": 5.0, "model": "fixup_resnet50", "batch_size": 256},
     },
+    published_for=_RIVALS,
     reads={word: (fedbyol.Config, PretrainingSettings, Compression) for word in fedbyol.METHODS}
     | {word: (contrastive.Config, PretrainingSettings, Compression) for word in contrastive.METHODS}
     | {

@@ -79,7 +79,9 @@ class Config(Training):
     )  # fmt: skip
 
     def cross_check(self) -> None:
-        """Noise needs a clip. Raises: ValueError."""
+        """Noise needs a clip, and matrices a round in which they are sent. Raises: ValueError."""
+        if self.share_from >= self.rounds > 0:
+            raise arguments.wrong(ValueError, "share_from", self.share_from, f"below rounds, {self.rounds}")
         if (self.sigma or self.epsilon) and math.isinf(self.mu):
             raise arguments.wrong(ValueError, "mu", self.mu, "a finite bound where noise is added")
 
@@ -187,6 +189,11 @@ class FedSC(SelfSupervised):
     def symmetric(self) -> bool:
         """Whether what is sent is symmetric: without noise, or with the symmetric part of it."""
         return self.config.noise == "symmetric" or not self.noisy
+
+    @property
+    def subtracts_own(self) -> tuple[str, ...]:
+        """The uploads of which a client takes off its own part of the average (line 20)."""
+        return ("matrix",) if self.shares else ()
 
     def merge(self, server: dict[str, Tree], senders: Cohort, new: Tensor, literal: bool) -> dict[str, Tree]:
         """The table and its q-mean with this round's uploads [S, m, H, H]; the others' entries stay (stale).

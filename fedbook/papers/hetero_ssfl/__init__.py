@@ -114,7 +114,7 @@ _PHOTOGRAPHS = {
 _PUBLISHED = {
     "architectures": "resnet34,resnet18", "model": "resnet34", "width": 128, "projector_hidden": 512,
     "predictor_hidden": 512, "alignment_samples": 5000, "alignment_batch": 256, "judged_samples": 0,
-    "precision": "mixed", "views": "photographs", "bank": 0, "train_samples": 0, "test_samples": 0,
+    "precision": "mixed", "views": "fedssl", "bank": 0, "train_samples": 0, "test_samples": 0,
 }  # fmt: skip
 
 PAPER = Paper(

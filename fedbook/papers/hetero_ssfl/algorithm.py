@@ -155,9 +155,9 @@ class HeteroSSFL(SelfSupervised):
         return super().configuration() | {"form": forms, "alignment": seen}
 
     @property
-    def subtracts_own(self) -> bool:
-        """Whether a client takes off its own part of the average: then what it sent must arrive as it is."""
-        return self.config.exclude_self
+    def subtracts_own(self) -> tuple[str, ...]:
+        """The uploads of which a client takes off its own part of the average: they must arrive as they were sent."""
+        return ("*",) if self.config.exclude_self else ()
 
     # --- the server
 

@@ -206,8 +206,10 @@ def represented(problem: AlignedProblem, net: Online, theta: Mapping[str, Tensor
 
 
 def mean_pair(representations: Sequence[Tensor]) -> float:
-    """The mean unbiased CKA of two of the representations [L, d_k]; NaN where there are no two or one is not finite."""
-    if len(representations) < 2 or not bounded(*representations):
+    """The mean unbiased CKA of two of the representations [L, d_k]; NaN where there are no two, of
+    fewer than two samples, or where one is not finite.
+    """
+    if len(representations) < 2 or len(representations[0]) < 2 or not bounded(*representations):
         return math.nan
     similarities = pairwise_cka(representations, unbiased=len(representations[0]) >= 4)
     p, q = torch.triu_indices(len(similarities), len(similarities), 1)

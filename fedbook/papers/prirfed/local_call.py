@@ -102,9 +102,10 @@ def call_epsilon(parts: Sequence[Part], delta: float) -> float:
 def calibrated_sigma_rsgd(
     epsilon: float, delta: float, records: int, batch: int, clip_norm: float, steps: int
 ) -> float:
-    """The least sigma with which one call of DP-RSGD keeps (``epsilon``, ``delta``); it shows over 99.9 % of epsilon.
+    """The least sigma with which one call of DP-RSGD keeps (``epsilon``, ``delta``).
 
-    Full batch: 2 tau sqrt(K) / (N_i mu*). Minibatches: a search of about 2 seconds, remembered.
+    Full batch: 2 tau sqrt(K) / (N_i mu*). Minibatches: a search of seconds, remembered; its curve is rounded
+    upwards here and there, so that a few percent of epsilon may be left.
     """
     return _calibrated_rsgd(epsilon, delta, rsgd_parts(1.0, records, batch, clip_norm, steps)[0])
 

@@ -96,6 +96,12 @@ class Eigenvector(RecordLoss):
     def __init__(self):
         super().__init__(Sphere())
 
+    def require_records(self, records: Records) -> None:
+        length = records["z"].square().sum(-1)
+        apart = (records["s"] - length).abs() > 1e-6 * length  # False where a record is not finite: it counts nothing
+        if bool(apart.any()):
+            raise ValueError('records: got "s" that are not the squared lengths of "z"; allowed are these')
+
     def values(self, x: Tensor, records: Records) -> Tensor:
         return -torch.einsum("...nd,...d->...n", records["z"], x).square()
 
@@ -111,6 +117,8 @@ class Eigenvector(RecordLoss):
         w = weights * a
         if not math.isinf(bound):
             across = (records["s"] - a.square()).clamp(min=0)
+            lost = 4 * z.shape[-1] * torch.finfo(z.dtype).eps * records["s"]  # at most, in rounding
+            across = torch.where(across < 1e6 * lost, across + lost, across)
             factor = clip_factor(2 * a.abs() * across.sqrt(), bound)
             w, a = w * factor, torch.where(factor == 0, 0.0, a)
         pulled = (w.unsqueeze(-2) @ z).squeeze(-2)

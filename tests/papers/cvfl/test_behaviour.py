@@ -31,6 +31,14 @@ def test_a_few_bits_are_nearly_enough_on_digits():
     assert max(cost["scalar 2"], cost["hex 2"]) < 0.15 * cost["none 32"]
 
 
+def test_the_derivatives_that_go_down_are_told_of():
+    """Each is softmax minus the label's one: who gets it can read the label."""
+    fused = {"fusion": "logits", "embedding": 10, "rounds": 1, "train_samples": 100}
+    rounds = plan(PAPER, "private-labels", "digits", "quick", fused, (0,), "cpu").rounds()
+    run(rounds)
+    assert any("labels can be read" in what for what in rounds.privacy[0].report(1e-5)["in_clear"])
+
+
 @pytest.mark.slow
 def test_every_method_learns_digits():
     for method in METHODS:

@@ -294,6 +294,11 @@ def test_every_method_runs_and_is_judged(problem, method):
     assert report["epsilon"] == (0.0 if quiet else None)
 
 
+def test_a_run_that_never_shares_is_refused():
+    with pytest.raises(ValueError, match="^share_from: got 2; allowed is below rounds, 2$"):
+        own_settings(Config, settings(share_from=2, epsilon=3.0))
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_running_statistics_are_never_trained_as_weights(method):
     heads = settings(projector="batch_norm", rounds=1, train_samples=60, width=4)

@@ -50,6 +50,12 @@ def test_a_compressor_beside_exclude_self_is_refused():
         plan(PAPER, "hetero-ssfl", "digits", "quick", changes, (0,), "cpu").rounds()
 
 
+def test_one_test_image_has_no_similarities():
+    changes = dict(word.split("=") for word in TINY) | {"test_samples": 1}
+    metrics = run(plan(PAPER, "hetero-ssfl", "digits", "quick", changes).rounds()).history[-1].metrics
+    assert metrics["alignment_test"] == [None] and metrics["alignment"][0] > 0
+
+
 # --- the methods by name
 
 

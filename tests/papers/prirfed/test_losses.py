@@ -154,6 +154,21 @@ def test_a_record_whose_gradient_is_not_finite_counts_zero(manifold):
     )
 
 
+@pytest.mark.parametrize("length", [1.0, 1e4, 1e8, 1e12])
+def test_a_long_record_along_the_point_moves_no_more_than_the_clip(length):
+    """The square of what lies across it is lost in the rounding of the record's own."""
+    x = Sphere().random_point(25, stream(0, "x"))
+    for k in range(50):
+        z = length * (x + 10.0 ** -(8 + k % 9) * Sphere().random_point(25, stream(k, "z")))
+        records = {"z": z[None], "s": z.square().sum()[None]}
+        assert float(Eigenvector().clipped_mean(x, records, torch.ones(1).double(), 1.0).norm()) <= 1 + 1e-6
+
+
+def test_other_squared_lengths_than_the_records_have_are_refused():
+    with pytest.raises(ValueError, match="squared lengths"):
+        Eigenvector().require_records({"z": 3 * torch.eye(3), "s": torch.ones(3)})
+
+
 def test_descent_finds_the_frechet_mean_and_the_eigenvector():
     y = Hyperboloid().random_point(3, stream(1, "cloud"), (20,))
     weights = torch.full((20,), 1 / 20, dtype=torch.float64)
