@@ -10,13 +10,13 @@ from fedbook.partition import Partition
 
 CLIENTS = 100
 torch.manual_seed(0)
-x = torch.randn(CLIENTS * 40, 10)  # yours: [N, ...]
+x = torch.randn(CLIENTS * 40, 10)  # yours: floating-point numbers [N, ...]
 agrees = torch.arange(CLIENTS).repeat_interleave(40) % 2 == 0  # every other client names the two classes the other way
 y = ((x[:, 0] + x[:, 1] > 0) == agrees).long()  # yours: classes [N]
 rows = torch.arange(len(x)).view(CLIENTS, 40)
 train, test = rows[:, :30], rows[:, 30:]  # yours: the rows of each client, to train and to judge
 
-# yours: all layers but the last are the shared body, the last linear one is each client's own head
+# yours: an nn.Sequential; all layers but the last are the shared body, the last, linear, is each client's own head
 model = Model.of("mine", lambda: nn.Sequential(nn.Linear(10, 8), nn.Tanh(), nn.Linear(8, 2)))
 config = Config(rounds=30, client_rate=0.2, epsilon=8.0, delta=1e-3, clip_norm=0.5, lr_head=0.1)
 method = DP2FedSAM(config.with_noise(CLIENTS), model, "dp2-fedsam")  # the noise that keeps the budget

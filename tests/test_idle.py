@@ -80,7 +80,7 @@ def test_a_setting_that_does_not_count_changes_nothing(name):
                 break
             else:
                 pytest.fail(f"no other value of {key} is allowed with {method}")
-    assert len(checked) > 5
+    assert checked
 
 
 @pytest.mark.parametrize(

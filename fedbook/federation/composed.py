@@ -486,6 +486,12 @@ def _check(name: str, chain: Chain) -> None:
         raise arguments.wrong(TypeError, "chains, a name", name, "the name of an upload, EXCHANGE/NAME, or *")
     if not isinstance(chain, Chain):
         raise arguments.wrong(TypeError, f"chains[{name!r}]", chain, "a Chain")
+    if hasattr(chain.codec, "name"):  # a compressor of one tensor
+        raise arguments.wrong(TypeError, f"chains[{name!r}], codec", chain.codec, "fedbook.compression.Codec of it")
+    uncalled = [step for step in chain.transforms if not callable(step)]
+    if uncalled:
+        allowed = "steps such as Clip(1.0); a codec stands after them, by itself"
+        raise arguments.wrong(TypeError, f"chains[{name!r}], transforms", uncalled, allowed)
     if re.search(" at 0x[0-9a-f]", repr(chain)):  # it names a run by what differs at the next: no resume, other noise
         allowed = "parts whose repr says what they are, such as a dataclass's"
         raise arguments.wrong(TypeError, f"chains[{name!r}]", chain, allowed)

@@ -17,6 +17,15 @@ from fedbook import arguments
 from fedbook.partition import Partition
 
 
+def floating(samples: Mapping[str, Tensor]) -> Tensor:
+    """The first tensor of floating-point numbers, whose dtype and device models take. Raises: ValueError."""
+    for x in samples.values():
+        if x.dtype.is_floating_point:
+            return x
+    kinds = {name: x.dtype for name, x in samples.items()}
+    raise arguments.wrong(ValueError, "samples", kinds, "one tensor of floating-point numbers, as x.float() / 255")
+
+
 @dataclass(frozen=True)
 class Rows:
     """The data of some clients, as local work sees them.

@@ -90,6 +90,10 @@ class Model(Network):
     module: nn.Sequential
     build: Callable[[], nn.Sequential]
 
+    def __post_init__(self):
+        if not isinstance(self.module, nn.Sequential) or not len(self.module):
+            raise arguments.wrong(TypeError, "build", self.build, "a function that makes an nn.Sequential of layers")
+
     def features(self, body: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """What the last layer gets to see of ``x``; only the parameters of the body are used."""
         own = {name: p for name, p in body.items() if name not in self.head_names}
@@ -97,15 +101,24 @@ class Model(Network):
 
     def classify(self, head: Mapping[str, Tensor], features: Tensor) -> Tensor:
         """The logits of features; only the parameters of the head are used."""
-        prefix = f"{len(self.module) - 1}."
-        own = {name.removeprefix(prefix): head[name] for name in self.head_names}
+        own = {name.removeprefix(self._last): head[name] for name in self.head_names}
         return functional_call(self.module[-1], own, (features,))
 
     @property
     def head_names(self) -> tuple[str, ...]:
         """The names of the head's parameters."""
-        prefix = f"{len(self.module) - 1}."
-        return tuple(name for name, _ in self.module.named_parameters() if name.startswith(prefix))
+        return tuple(name for name, _ in self.module.named_parameters() if name.startswith(self._last))
+
+    @property
+    def _last(self) -> str:
+        """How the names of the last layer's parameters begin."""
+        names = [name for name, _ in self.module.named_modules(remove_duplicate=False) if name and "." not in name]
+        return names[-1] + "."
+
+    @property
+    def form(self) -> str:
+        """What tells this model from others: its kind, and of one's own also its layers."""
+        return self.kind if self.kind in MODELS else f"{self.kind}: {self.module}"
 
     @property
     def layers(self) -> tuple[str, ...]:

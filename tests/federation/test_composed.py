@@ -373,6 +373,8 @@ REFUSED = {
     "client state": (lambda: personal({"own": Chain(codec=SCALAR)}), "chains: got .'own'"),
     "a second wire format": (lambda: hetero({"representation": Chain(codec=SCALAR)}, "kernels"), "wire format of its"),
     "noise without clip": (lambda: averaged({"theta": Chain((ClientGaussian(1.0),))}), "right after a Clip"),
+    "a compressor for a codec": (lambda: averaged({"theta": Chain(codec=UniformScalar(8))}), "compression.Codec of it"),
+    "a codec among the steps": (lambda: averaged({"theta": Chain((SCALAR,))}), "a codec stands after them"),
     "noise, then clip": (lambda: averaged({"theta": Chain(NOISE[::-1])}), "right after a Clip"),
     "two noises": (lambda: averaged({"theta": Chain(NOISE * 2)}), "one ClientGaussian"),
     "noise on whatever comes": (lambda: averaged({"*": Chain(NOISE)}), "each by itself"),

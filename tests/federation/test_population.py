@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbook.federation import Federation, Rows
+from fedbook.federation.population import floating
 from fedbook.partition import Partition
 from fedbook.randomness import normal, stream
 
@@ -106,3 +107,8 @@ def test_the_fingerprint_notices_every_change_and_nothing_else():
 def test_wrong_federations_are_refused_by_name(make, word):
     with pytest.raises((TypeError, ValueError), match=f"^{word}"):
         make()
+
+
+def test_images_as_bytes_are_refused_by_name():
+    with pytest.raises(ValueError, match="^samples: got .*uint8.* as x.float\\(\\) / 255"):
+        floating({"x": torch.zeros(3, 2, dtype=torch.uint8)})

@@ -1,5 +1,6 @@
 """Models: sizes, body and head, stacks of clients, rows that do not see each other."""
 
+from collections import OrderedDict
 from dataclasses import replace
 
 import pytest
@@ -186,6 +187,28 @@ NETWORKS = {  # what a dense network may also be: one object in two places, no b
     "no bias": lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 5, bias=False), nn.ReLU(), nn.Linear(5, 4)),
     "flattened in part": lambda: nn.Sequential(nn.Flatten(2), nn.Linear(3, 4)),
 }
+
+
+def test_the_last_layer_is_the_head_whatever_it_is_called():
+    layers = {"flat": nn.Flatten(), "body": nn.Linear(6, 5), "head": nn.Linear(5, 4)}
+    net = Model.of("mine", lambda: nn.Sequential(OrderedDict(layers)))
+    theta = net.init(stream(0, "init"))
+    body, head = net.split(theta)
+    x = torch.randn(2, 1, 2, 3, generator=torch.Generator().manual_seed(0))
+    assert set(head) == {"head.weight", "head.bias"} and set(body) == {"body.weight", "body.bias"}
+    assert torch.equal(net.classify(head, net.features(body, x)), net.apply(theta, x))
+
+
+@pytest.mark.parametrize("build", [lambda: nn.Bilinear(2, 2, 2), nn.Sequential])
+def test_a_model_that_is_no_sequence_of_layers_is_refused(build):
+    with pytest.raises(TypeError, match="^build: got .*nn.Sequential of layers"):
+        Model.of("mine", build)
+
+
+def test_a_model_of_one_s_own_is_told_by_its_layers():
+    forms = {Model.of("mine", build).form for build in NETWORKS.values()}
+    assert len(forms) == len(NETWORKS) and Model.of("mine", twice).head_names == ()
+    assert model("linear", (1, 8, 8), 10).form == "linear"
 
 
 @pytest.mark.parametrize("build", NETWORKS.values(), ids=NETWORKS)

@@ -30,7 +30,8 @@ class Config(Settings):
     local_epochs: int = setting(1, "E", "local passes over the data", minimum=1)
     batch_size: int = setting(10, "B", "samples of a local step", "0: all", minimum=0)
     lr: float = setting(0.1, "eta", "step size of the clients", above=0.0)
-    server_lr: float = setting(1.0, "gamma", "step size of the server", "1: FedAvg", above=0.0)
+    server_lr: float = setting(1.0, "gamma", "step size of the server", "1: FedAvg", above=0.0,
+                               needs={"method": ("new-paper",)})  # fmt: skip
 
 
 class NewPaper:

@@ -25,7 +25,7 @@ from fedbook.federation.cohort import Cohort, Everyone, FixedSize, Poisson, Samp
 from fedbook.federation.exchange import Chain, Exchange, Local, Reply, Round
 from fedbook.federation.local import choose, each_client, epochs, local_steps, sgd
 from fedbook.federation.loop import Algorithm, Turn
-from fedbook.federation.population import Federation, Rows
+from fedbook.federation.population import Federation, Rows, floating
 from fedbook.federation.tree import Tree, for_each, per_row, tree_map
 from fedbook.learning.models import Model, Parameters, cross_entropy, stack
 from fedbook.papers.dp2_fedsam.problem import PersonalProblem
@@ -213,12 +213,14 @@ class DP2FedSAM(Algorithm):
             and len(model.head_names) == len(list(model.module.parameters()))
         ):
             raise arguments.wrong(ValueError, "model", model.kind, "a model with a body before its head")
+        if self.method.shared == "body" and not model.head_names:
+            raise arguments.wrong(ValueError, "model", model.kind, "a model whose last layer, its head, has parameters")
         self.loss = cross_entropy(model.apply, model.layers, model.apply_each)
         self.head_loss = cross_entropy(model.classify)
 
     def configuration(self) -> dict[str, Any]:
         """What a checkpoint must agree on."""
-        return identity(self.config, model=self.model.kind)
+        return identity(self.config, model=self.model.form)
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """phi^0 [S, ...] at the server; every client starts from its seed's one random head [S, N, ...]."""
@@ -227,7 +229,7 @@ class DP2FedSAM(Algorithm):
         if self.method.private and c.epsilon and c.rounds and not c.noise_multiplier:
             allowed = "Config(...).with_noise(clients, heads), which finds the noise that keeps epsilon"
             raise arguments.wrong(ValueError, "noise_multiplier", c.noise_multiplier, allowed)
-        like = next(x for x in federation.groups["all"].samples.values() if x.dtype.is_floating_point)
+        like = floating(federation.groups["all"].samples)
         theta = stack([self.model.init(stream(s, "init"), like.dtype) for s in turn.seeds])
         theta = tree_map(lambda x: x.to(like.device), theta)
         body, head = self.model.split(theta)
@@ -348,7 +350,7 @@ class DP2FedSAM(Algorithm):
 
     def public_body(self, local: Local) -> Parameters:
         """The random body that everybody draws from the federation's public seed, [R, ...]."""
-        like = next(x for x in local.data.samples.values() if x.dtype.is_floating_point)
+        like = floating(local.data.samples)
         drawn = {s: self.model.split(self.model.init(stream(s, "init"), like.dtype))[0] for s in set(local.seeds)}
         return tree_map(lambda x: x.to(like.device), stack([drawn[s] for s in local.seeds]))
 

@@ -21,7 +21,7 @@ from fedbook.federation.cohort import Everyone, FixedSize, Poisson, Sampler
 from fedbook.federation.exchange import Exchange, Local, Reply, Round, weighted_mean
 from fedbook.federation.local import epochs, local_steps, sgd
 from fedbook.federation.loop import Algorithm, Turn
-from fedbook.federation.population import Federation
+from fedbook.federation.population import Federation, floating
 from fedbook.federation.tree import Tree, for_each, per_row, tree_map
 from fedbook.learning.models import Model, cross_entropy, stack
 from fedbook.randomness import stream
@@ -75,12 +75,12 @@ class FedAvg(Algorithm):
 
     def configuration(self) -> dict[str, Any]:
         """What a checkpoint must agree on."""
-        return identity(self.config, model=self.model.kind)
+        return identity(self.config, model=self.model.form)
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """theta: one initialisation for each seed, [S, ...]; clients keep nothing."""
         self.config.sampler(federation.num_clients)  # more than there are is refused here
-        like = next(x for x in federation.groups["all"].samples.values() if x.dtype.is_floating_point)
+        like = floating(federation.groups["all"].samples)
         theta = stack([self.model.init(stream(s, "init"), like.dtype) for s in turn.seeds])
         return {"theta": tree_map(lambda x: x.to(like.device), theta)}, {}
 

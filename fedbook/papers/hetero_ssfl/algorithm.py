@@ -27,7 +27,7 @@ from fedbook.federation.cohort import Everyone
 from fedbook.federation.exchange import Chain, Diverged, Exchange, Local, Reply, Round, Uploads
 from fedbook.federation.local import Batches, each_client
 from fedbook.federation.loop import Turn
-from fedbook.federation.population import Federation
+from fedbook.federation.population import Federation, floating
 from fedbook.federation.tree import Tree, leaves, tree_map
 from fedbook.learning import fedbyol
 from fedbook.learning.encoders import BACKBONE, KEEP, Encoder
@@ -172,7 +172,7 @@ class HeteroSSFL(SelfSupervised):
             raise arguments.wrong(ValueError, "weights", self.config.weights, "less than 1 each with exclude_self")
         clients, server = {}, {}
         for word, group in federation.groups.items():
-            like = next(x for x in group.samples.values() if x.dtype.is_floating_point)
+            like = floating(group.samples)
             each = [stack([self.init_client(s, k, word, like.dtype) for k in group.ids.tolist()]) for s in turn.seeds]
             theta = tree_map(lambda p, like=like: p.to(like.device), stack(each))
             clients[word] = {"theta": theta}

@@ -15,6 +15,7 @@ from fedbook.federation.exchange import Exchange
 from fedbook.federation.local import epochs
 from fedbook.federation.loop import Turn
 from fedbook.federation.simulator import Simulator
+from fedbook.learning.models import Model
 from fedbook.papers.dp2_fedsam import METHODS, Config, DP2FedSAM
 from fedbook.papers.dp2_fedsam.problem import PersonalSettings, personal_problem
 from fedbook.privacy import gaussian_epsilon
@@ -362,6 +363,9 @@ def test_a_model_without_a_body_is_refused_where_a_body_is_trained():
     for method in ("dp2-fedsam", "centaur", "noise-only", "fedrep"):
         with pytest.raises(ValueError, match="^model: got 'linear'"):
             DP2FedSAM(PLAIN, bare.model, method)
+    build = lambda: torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10), torch.nn.LogSoftmax(-1))  # noqa: E731
+    with pytest.raises(ValueError, match="^model: got 'mine'; allowed is a model whose last layer"):
+        DP2FedSAM(PLAIN, Model.of("mine", build), "dp2-fedsam")
     trained("frozen-body", PLAIN, bare)
 
 
