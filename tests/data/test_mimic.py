@@ -173,7 +173,7 @@ def test_the_whole_way(benchmark, tmp_path):
     assert stays.train_x[0, :, first:last].sum() == 48  # categories are not scaled
 
     listfile(benchmark / "train_listfile.csv", [(f"{i}_episode1_timeseries.csv", i % 2) for i in (2, 0)])
-    assert main_report("mimic3", tmp_path / "less", False, benchmark)[2]
+    assert main_report("mimic3", tmp_path / "less", True, benchmark)[2]
     with pytest.raises(ValueError, match="--from: got .*; allowed is a folder for the dataset mimic3 only"):
         main_report("mnist", tmp_path / "less", False, benchmark)
     less = data.mimic3(tmp_path / "less")
