@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedbook[flower]'")
 
+from fedbook.engines import loopback
 from fedbook.engines.flower import held, read_plan, write_plan
 from fedbook.experiment import plan, result
 from fedbook.federation import run
@@ -107,3 +108,13 @@ def test_a_result_is_kept_until_there_is_a_new_one(tmp_path):
     with _put_aside(path):
         path.write_text("new")
     assert path.read_text() == "new" and list(tmp_path.iterdir()) == [path]
+
+
+def test_every_start_has_certificates_and_a_node_keeps_its_keys(tmp_path):
+    loopback.certificates(tmp_path, 2)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    loopback.certificates(tmp_path, 70)
+    after = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    kept = {name for name in before if after[name] == before[name]}
+    assert kept == {"node0.key", "node0.pub", "node1.key", "node1.pub"} and "node69.pub" in after
+    assert (tmp_path / "server.key").stat().st_mode & 0o777 == 0o600
