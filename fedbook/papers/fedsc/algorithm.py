@@ -79,9 +79,7 @@ class Config(Training):
     )  # fmt: skip
 
     def cross_check(self) -> None:
-        """Noise needs a clip, and matrices a round in which they are sent. Raises: ValueError."""
-        if self.share_from >= self.rounds > 0:
-            raise arguments.wrong(ValueError, "share_from", self.share_from, f"below rounds, {self.rounds}")
+        """Noise needs a clip. Raises: ValueError."""
         if (self.sigma or self.epsilon) and math.isinf(self.mu):
             raise arguments.wrong(ValueError, "mu", self.mu, "a finite bound where noise is added")
 
@@ -129,6 +127,8 @@ class FedSC(SelfSupervised):
     ):  # fmt: skip
         super().__init__(config, encoder, views, name)
         refuse_batch_norm(encoder, name)
+        if shares and config.share_from >= config.rounds > 0:  # it would be FedAvg+SC, and epsilon not asked for
+            raise arguments.wrong(ValueError, "share_from", config.share_from, f"below rounds, {config.rounds}")
         self.shares, self.silent = shares, silent
 
     # --- the server

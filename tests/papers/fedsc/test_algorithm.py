@@ -296,7 +296,7 @@ def test_every_method_runs_and_is_judged(problem, method):
 
 def test_a_run_that_never_shares_is_refused():
     with pytest.raises(ValueError, match="^share_from: got 2; allowed is below rounds, 2$"):
-        own_settings(Config, settings(share_from=2, epsilon=3.0))
+        plan(PAPER, "fedsc", "digits", "quick", settings(share_from=2, epsilon=3.0)).rounds()
 
 
 @pytest.mark.parametrize("method", METHODS)
