@@ -141,7 +141,8 @@ def _without_notebook(folder: Path, files: Sequence[Path]) -> Iterator[Grade]:
         nearly = entry.is_dir() or ".ipynb" in entry.name.lower()
         if nearly and not _besides(Path(entry.name)) and not any(p.suffix.lower() == ".ipynb" for p in inside):
             names = ", ".join(str(path.relative_to(folder)) for path in inside) or "nothing"
-            yield Grade(entry.name.partition(".")[0], "", "", "unreadable", f"no notebook (*.ipynb): {names}")
+            student = entry.name if entry.is_dir() else re.split(r"(?i)\.ipynb", entry.name)[0]
+            yield Grade(student, "", "", "unreadable", f"no notebook (*.ipynb): {names}")
 
 
 def _student(path: Path, folder: Path) -> tuple[str, str]:

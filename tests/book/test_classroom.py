@@ -73,8 +73,8 @@ def graded(mini, tmp_path_factory):
     (folder / "zoe").mkdir()
     (folder / "zoe" / "work.ipynb").write_text("{")
     mini.write(folder / "tim.ipynb", mini.code("print(1)"))
-    (folder / "hal").mkdir()
-    (folder / "hal" / "work.ipynb.txt").write_text("{}")
+    (folder / "hal.b").mkdir()
+    (folder / "hal.b" / "work.ipynb.txt").write_text("{}")
     (folder / "__MACOSX").mkdir()
     (folder / "__MACOSX" / "._work.ipynb").write_text("{}")
     (folder / "tim" / "old").mkdir(parents=True)
@@ -100,8 +100,8 @@ def test_each_answer_gets_what_it_deserves(graded):
     assert "SyntaxError" in grades["eve", ids[1]].words and "NameError" in grades["eve", ids[2]].words
     rest = [id for id, chapter in classroom.of_chapters().items() if chapter.name == LESSON][3:]
     assert {grades["ada", id].status for id in rest} == {"missing"}
-    assert grades["zoe", ""].status == grades["tim", ""].status == grades["hal", ""].status == "unreadable"
-    assert "hal/work.ipynb.txt" in grades["hal", ""].words and ("__MACOSX", "") not in grades
+    assert grades["zoe", ""].status == grades["tim", ""].status == grades["hal.b", ""].status == "unreadable"
+    assert "hal.b/work.ipynb.txt" in grades["hal.b", ""].words and ("__MACOSX", "") not in grades
     assert {one.status for one in grades.values()} <= set(classroom.STATUSES)
 
 

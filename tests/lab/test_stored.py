@@ -4,7 +4,7 @@ import pytest
 
 from fedbook.data import DataNotFound
 from fedbook.experiment import execute, plan
-from fedbook.lab.results import cells, curve, stored
+from fedbook.lab.results import cells, curve, settings_of, stored
 from fedbook.papers import paper
 
 
@@ -29,7 +29,7 @@ def test_a_stored_cell_run_again(name, method, varied, apart):
     """For its first seed, within what other processors round; photographs where they are at hand."""
     table = stored(name)
     cell = next(c for c in table["cells"] if c["method"] == method and varied.items() <= c["varied"].items())
-    changes = table["settings"] | cell.get("settings", {}) | cell["tuned"] | cell["varied"]
+    changes = settings_of(table, cell)
     run, metric = cell["runs"][0], table["metric"]
     again = plan(paper(table["paper"]), method, table["problem"], table["profile"], changes, (run["seed"],), "cpu")
     try:
@@ -56,7 +56,7 @@ def test_photographs_again_to_the_first_judged_round(name, method, varied, first
     [(_, cell)] = cells(table, method=method, **varied)
     judged, values = curve(cell, table["metric"])
     assert judged[0] == first
-    changes = table["settings"] | cell.get("settings", {}) | cell["tuned"] | cell["varied"]
+    changes = settings_of(table, cell)
     seeds = tuple(run["seed"] for run in cell["runs"])
     try:
         rounds = plan(paper(table["paper"]), method, table["problem"], table["profile"], changes, seeds, "cpu").rounds()

@@ -132,7 +132,7 @@ class FedAvg(Algorithm):
 class LocalOnly(FedAvg):
     """The control without a federation: every client trains a model of its own, nothing crosses."""
 
-    name = "local"
+    name, clip_of_sums = "local", None
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """Every client starts from its seed's common initialisation: clients hold theta [S, K, ...]."""
