@@ -93,6 +93,7 @@ def test_a_setting_that_does_not_count_changes_nothing(name):
         (["run", "fedsc", "--method", "fedca", "--set", "mu=2"], ["mu changes nothing: it counts with method=fedsc"]),
         (["run", "fedavg", "--method", "local", "--set", "compressor=topk"],
          ["compressor changes nothing: it counts with method=fedavg, fedsgd or central (here method=local)"]),
+        (["run", "cvfl", "--method", "c-vfl-one-step", "--set", "compress_server=false"], ["compress_server"]),
         (["run", "dp2_fedsam", "--set", "test_samples=9"], ["changes nothing: it counts with judged_on=common"]),
         # of several methods one that reads it is enough; at one value of an axis, too
         (["compare", "fedavg", "--methods", "fedavg,fedsgd", "--set", "local_epochs=3", "--seeds", "1"], []),

@@ -34,6 +34,7 @@ from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, leaves, tree_map
 from fedbook.learning.models import Loss, Parameters, stack
 from fedbook.papers.cvfl.problem import VerticalProblem, batch_loss
+from fedbook.papers.cvfl.towers import TOWERS
 from fedbook.randomness import stream
 from fedbook.settings import Settings, other_than, setting
 from fedbook.wire import Wire
@@ -107,15 +108,15 @@ class Config(Settings):
         needs={"method": COMPRESSING, "compressor": ("scalar",), "bits": other_than(EXACT)})  # fmt: skip
     codebook: str = setting("finite", None, "of the hexagonal quantiser", choices=("finite", "infinite"),
         needs={"method": COMPRESSING, "compressor": ("hex",), "bits": other_than(EXACT)})  # fmt: skip
-    compress_server: bool = setting(True, None, "whether theta_0's matrices are compressed too, where it is sent",
-        needs={"method": tuple(word for word in COMPRESSING if word != "private-labels"),
-               "compressor": other_than("none"), "bits": other_than(EXACT)})  # fmt: skip
+    compress_server: bool = setting(
+        True, None, "whether theta_0's matrices are compressed too, where it is sent",
+        needs={"method": ("c-vfl", "secure-sum"), "compressor": other_than("none"), "bits": other_than(EXACT)},
+    )  # fmt: skip
     literal_server: bool = setting(
-        False,
-        None,
-        "Algorithm 2 as printed, with theta_0 compressed although it is never sent",
-        needs={"method": ("c-vfl-one-step", "split-learning")},
-    )
+        False, None, "Algorithm 2 as printed, with theta_0 compressed although it is never sent",
+        needs={"method": ("c-vfl-one-step", "split-learning"), "compressor": other_than("none"),
+               "bits": other_than(EXACT)},
+    )  # fmt: skip
 
     def cross_check(self) -> None:
         """As many bits as the quantiser can use. Raises: ValueError."""
@@ -202,9 +203,9 @@ class CVFL(Algorithm):
 
     def configuration(self) -> dict[str, Any]:
         """What a checkpoint must agree on."""
-        return identity(
-            self.config, **asdict(self.problem.settings) | {"evaluate_every": 0, "problem": self.problem.name}
-        )
+        own = {word: str(net.module) for word, net in self.towers.items() if net.kind not in TOWERS}
+        same = asdict(self.problem.settings) | {"evaluate_every": 0, "problem": self.problem.name}
+        return identity(self.config, **same, **({"towers": own} if own else {}))
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """Fresh networks: the server's, and each party's own."""
@@ -439,9 +440,8 @@ class CVFL(Algorithm):
 
     def _compressed(self, name: str, p: Tensor, turn: Turn) -> Tensor | Wire:
         rows = p.flatten(1)
-        scheme = (
-            self.config.at(turn.t, rows.shape[1], None, None) if self.config.compress_server and p.ndim > 2 else None
-        )
+        wanted = self.config.compress_server or self.method.down == "cotangents"  # there only where literal_server asks
+        scheme = self.config.at(turn.t, rows.shape[1], None, None) if wanted and p.ndim > 2 else None
         if scheme is None:
             return p
         codec = Codec(scheme)

@@ -4,15 +4,17 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 from torch.func import functional_call
 
 from fedbook.compression import HEADER_BYTES
 from fedbook.compression.secure_sum import party_dither
-from fedbook.federation import Rounds
+from fedbook.federation import CheckpointError, Rounds
 from fedbook.federation.cohort import Everyone
 from fedbook.federation.exchange import Total
 from fedbook.federation.loop import run
 from fedbook.federation.tree import tree_map
+from fedbook.learning.models import Network
 from fedbook.papers.cvfl import CVFL, METHODS, Config, batch_ids
 from fedbook.papers.cvfl.accounts import bits_per_round
 from fedbook.papers.cvfl.problem import VerticalProblem, VerticalSettings, batch_loss
@@ -167,6 +169,18 @@ def test_algorithm_2_is_algorithm_1_with_one_step_only_without_compression(parts
     a, b = (models(run(start(problem, lossy, method, rounds=1))) for method in ("c-vfl", "c-vfl-one-step"))
     assert gap((a[0], []), (b[0], [])) < 1e-12  # the server's block is the same,
     assert gap(({}, a[1]), ({}, b[1])) > 1e-4  # a party's own is not: fresh there, as decoded here
+
+
+def test_a_checkpoint_of_other_networks_of_ones_own_is_refused(tmp_path):
+    problem = toy("alone")
+
+    def mine(between):
+        layers = nn.Sequential(nn.Linear(6, 6), between, nn.Linear(6, 6))
+        return replace(problem, towers={"parties 6": Network.of("mine", lambda: layers)})
+
+    run(start(mine(nn.Tanh()), CONFIG, rounds=1, path=tmp_path / "run.pt"))
+    with pytest.raises(CheckpointError, match="towers"):
+        start(mine(nn.ReLU()), CONFIG, rounds=2, path=tmp_path / "run.pt", resume=True)
 
 
 def test_algorithm_2_steps_along_the_returned_derivative():
