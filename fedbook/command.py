@@ -167,7 +167,7 @@ def _saved() -> list[str]:
     if options.out is None:
         return ["fedbook: nothing was saved (there was no --out)"]
     for path in (options.out / name for name in FILES[options.command][:3]):
-        if path.exists():
+        if os.path.exists(path):
             return [f"fedbook: {path} has what was finished; to go on: {line}{'' if options.resume else ' --resume'}"]
     return [f"fedbook: nothing was finished yet in {options.out}"]
 

@@ -75,8 +75,8 @@ def claimed(
     if folder is None:
         yield False
         return
-    new = not folder.exists()
-    if resume and not (folder / IDENTITY).exists() and not any((folder / name).exists() for name in results):
+    new = not os.path.exists(folder)  # Path.exists would raise where a folder above may not be entered
+    if resume and not any(os.path.exists(folder / name) for name in (IDENTITY, *results)):
         raise Refused(f"--resume: there is no run in {folder}; allowed is the --out of an earlier run")
     wanted = json.loads(json.dumps(identity))
     with _locked(folder):

@@ -66,7 +66,8 @@ def interrupt_at(monkeypatch, call, kind=KeyboardInterrupt):
 def test_a_folder_that_cannot_be_used_is_refused_before_any_work(capsys, tmp_path, words, no_work):
     (tmp_path / "file").write_text("mine")
     for out, message in ((tmp_path / "file", "File exists"), (tmp_path / "file" / "below", "Not a directory"),
-                         ("/proc/nothing/here", "cannot be written"), ("", "got ''")):  # fmt: skip
+                         ("/proc/nothing/here", "cannot be written"), ("", "got ''"),
+                         (tmp_path / ("x" * 300), "File name too long")):  # fmt: skip
         status, printed, err = call(capsys, *words, "--out", out)
         assert status == 2 and printed == [] and "--out: got" in err and message in err
     assert (tmp_path / "file").read_text() == "mine"

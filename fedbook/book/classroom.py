@@ -163,7 +163,7 @@ def _judged(path: Path, student: str, name: str, timeout: float) -> Iterator[Gra
     import nbformat
 
     book = nbformat.read(path, as_version=4)
-    asked = [id for cell in book.cells if cell.cell_type == "code" for id in CHECK.findall(cell.source)]
+    asked = [id for cell in book.cells if cell.cell_type == "code" for id in _checked(cell.source)]
     chapters = {of_chapters()[id].name: of_chapters()[id] for id in asked if id in of_chapters()}
     if not chapters:
         yield Grade(student, name, "", "unreadable", "it checks no exercise of the book")
@@ -202,7 +202,7 @@ def _executed(book: Any, name: str, chapter: Chapter, timeout: float) -> tuple[A
 def _verdict(book: Any, id: str, failure: str) -> tuple[str, str]:
     """Status and words of the last check of ``id``: its verdict, else why there is none."""
     cells = [cell for cell in book.cells if cell.cell_type == "code"]
-    places = [place for place, cell in enumerate(cells) if id in CHECK.findall(cell.source)]
+    places = [place for place, cell in enumerate(cells) if id in _checked(cell.source)]
     if not places:
         return "missing", "the notebook does not check it"
     told = [m for output in cells[places[-1]].outputs for m in [_said(output)] if m and m["id"] == id]
@@ -215,6 +215,11 @@ def _verdict(book: Any, id: str, failure: str) -> tuple[str, str]:
     if errors:
         return "crashed", COLOUR.sub("", f"{errors[0].ename}: {errors[0].evalue}")
     return "too long" if failure.startswith("not finished") else "missing", failure or "the check gave no verdict"
+
+
+def _checked(source: str) -> list[str]:
+    """The ids of the exercises that code checks; what stands in a comment does not."""
+    return CHECK.findall(re.sub(r"#[^\n]*", "", source))
 
 
 def _said(output: Any) -> re.Match[str] | None:
