@@ -43,7 +43,7 @@ def mammal_words(root: Root = None) -> Words:
 
     Raises: DataNotFound, BrokenFile. Source: PriRFed, section 6.3.
     """
-    taxonomy = wordnet_mammals(root=root)
+    taxonomy = wordnet_mammals(root)
     return Words(taxonomy, laplacian_features(taxonomy), wordnet_embedding(root))
 
 
