@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedbook import arguments
-from fedbook.privacy.accountant import Draws, inverse_square, total_epsilon
+from fedbook.privacy.accountant import Draws, inverse_square, poisson_curve, total_epsilon
 from fedbook.privacy.gaussian import calibrate, gaussian_mu
 from fedbook.privacy.release import SAMPLERS
 
@@ -25,10 +25,10 @@ ACCOUNTANTS = ("pld", "rdp")
 MOST_ORDERS = 10_000  # the largest order that smallest_paper_epsilon looks at
 
 
-def sampled_gaussian_rdp(order: int, noise_multiplier: float, rate: float, count: int = 1) -> float:
-    """Renyi divergence of ``count`` Gaussian sums over Poisson cohorts, one unit added or removed.
+def sampled_gaussian_rdp(order: int, noise_multiplier: float, rate: float) -> float:
+    """Renyi divergence of a Gaussian sum over a Poisson cohort, one unit added or removed.
 
-    With r the rate, z the multiplier and a whole order a it is (count / (a-1)) log A, and
+    With r the rate, z the multiplier and a whole order a it is log A / (a-1), and
 
         A = sum_k binomial(a, k) (1-r)^(a-k) r^k exp((k^2 - k) / (2 z^2)).
 
@@ -38,19 +38,17 @@ def sampled_gaussian_rdp(order: int, noise_multiplier: float, rate: float, count
     0 at rate 0, infinite without noise at any other. Raises: TypeError, ValueError.
     Source: Mironov, Talwar, Zhang 2019, section 3.3, for DP2-FedSAM's sampled rounds.
     """
-    order, noise_multiplier, rate = _checked(order, noise_multiplier, rate)
-    count = arguments.integer("count", count, 0)
-    if rate == 0 or count == 0:
+    order = arguments.integer("order", order, 2)
+    noise_multiplier = arguments.real("noise_multiplier", noise_multiplier, 0.0)
+    rate = arguments.real("rate", rate, 0.0, 1.0)
+    if rate == 0:
         return 0.0
     cost = inverse_square(noise_multiplier)
     if math.isinf(cost * order * order):
         return math.inf
     if rate == 1:
-        return 0.5 * count * order * cost
-    k = np.arange(2, order + 1)
-    exponent = 0.5 * (k * k - k) * cost
-    terms = _log_weights(order, k, rate) + (order - k) * math.log1p(-rate) + _log_expm1(exponent)
-    return count * _log1p_sum(terms) / (order - 1)
+        return 0.5 * order * cost
+    return float(poisson_curve(rate, noise_multiplier, (order,))[0])
 
 
 def sampled_epsilon(
@@ -242,29 +240,3 @@ def _least_noise(shown: Callable[[float], float], epsilon: float, enough: float)
 
 def _log(value: float) -> float:
     return math.log(value) if value > 0 else -math.inf
-
-
-def _checked(order: int, noise_multiplier: float, rate: float) -> tuple[int, float, float]:
-    order = arguments.integer("order", order, 2)
-    noise_multiplier = arguments.real("noise_multiplier", noise_multiplier, 0.0)
-    return order, noise_multiplier, arguments.real("rate", rate, 0.0, 1.0)
-
-
-def _log_weights(order: int, k: np.ndarray, rate: float) -> np.ndarray:
-    """log(binomial(order, k) rate^k)."""
-    from scipy.special import gammaln
-
-    return gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1) + k * math.log(rate)
-
-
-def _log_expm1(x: np.ndarray) -> np.ndarray:
-    """log(exp(x) - 1) for x >= 0, without overflow; minus infinity at 0."""
-    with np.errstate(divide="ignore"):
-        return x + np.log(-np.expm1(-x))
-
-
-def _log1p_sum(terms: np.ndarray) -> float:
-    """log(1 + sum of exp(terms))."""
-    from scipy.special import logsumexp
-
-    return float(np.logaddexp(0.0, logsumexp(terms)))
