@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -122,66 +121,29 @@ def calibrate_sampled(
     return multiplier
 
 
-def shortcut_rdp(order: float, noise_multiplier: float, rate: float) -> tuple[float, bool]:
-    """DP2-FedSAM's short form 3.5 r^2 a / sigma^2 of Lemma 4, and whether its conditions hold.
+def paper_sigma(epsilon: float, delta: float, rate: float, rounds: int) -> float:
+    """The noise multiplier of DP2-FedSAM's Theorem 2, for the record: where (24)'s condition fails it proves nothing.
 
-    They are sigma^2 >= 0.7 and a <= 1 + (2/3) sigma^2 log(1 / (r a (1 + sigma^2))), with sigma the multiplier
-    (the factor psi^2 that the paper prints belongs to an absolute sigma). Where they fail the value is no bound.
-
-    Raises: TypeError, ValueError. Source: DP2-FedSAM, Lemma 4 (second part) and equation (24).
-    """
-    order = arguments.real("order", order, above=1.0)
-    sigma = arguments.real("noise_multiplier", noise_multiplier, above=0.0)
-    rate = arguments.real("rate", rate, 0.0, 1.0)
-    if rate == 0:
-        return 0.0, sigma * sigma >= 0.7
-    variance = sigma * sigma
-    limit = 1 - 2 / 3 * variance * (math.log(rate) + math.log(order) + math.log1p(variance))
-    return 3.5 * rate * rate * order * inverse_square(sigma), variance >= 0.7 and order <= limit
-
-
-@dataclass(frozen=True)
-class PaperSigma:
-    """What Theorem 2 asks for: ``sigma`` of (26), the ``order`` it fixes, and whether (24)'s condition ``holds`` there.
-
-    ``best_sigma`` and ``best_order``: the least sigma that (24) and (25) would allow at the best real order.
-    """
-
-    sigma: float
-    order: float
-    holds: bool
-    best_sigma: float
-    best_order: float
-
-
-def paper_sigma(epsilon: float, delta: float, rate: float, rounds: int) -> PaperSigma:
-    """The noise multiplier of DP2-FedSAM's Theorem 2, for the record: without ``holds`` it proves nothing.
-
-    With L = log(1/delta): sigma^2 = 7 r^2 T (epsilon + 2 L) / epsilon^2 at the order 1 + 2 L / epsilon. With
-    a = 3.5 r^2 T / sigma^2 the best order is 1 + sqrt(L / a) and epsilon = a + 2 sqrt(a L), so that
-
-        best_sigma^2 = 3.5 r^2 T (2 L + epsilon + 2 sqrt(L (L + epsilon))) / epsilon^2.
+    With L = log(1/delta): sigma^2 = 7 r^2 T (epsilon + 2 L) / epsilon^2, from the order 1 + 2 L / epsilon.
 
     Raises: TypeError, ValueError (epsilon of 2 L and more too: the theorem leaves it out).
-    Source: DP2-FedSAM, Theorem 2, equations (24) to (26).
+    Source: DP2-FedSAM, Theorem 2, equation (26).
     """
     delta = arguments.real("delta", delta, above=0.0, below=1.0)
     log_inverse = -math.log(delta)
     epsilon = arguments.real("epsilon", epsilon, above=0.0, below=2 * log_inverse)
     rate = arguments.real("rate", rate, maximum=1.0, above=0.0)
     rounds = arguments.integer("rounds", rounds, 1)
-    spread = rate * math.sqrt(rounds) / epsilon
-    sigma = spread * math.sqrt(7 * (epsilon + 2 * log_inverse))
-    order = 1 + 2 * log_inverse / epsilon
-    best = spread * math.sqrt(3.5) * (math.sqrt(log_inverse + epsilon) + math.sqrt(log_inverse))
-    best_order = 1 + math.sqrt(log_inverse / 3.5) * best / (rate * math.sqrt(rounds))
-    return PaperSigma(sigma, order, shortcut_rdp(order, sigma, rate)[1], best, best_order)
+    return rate * math.sqrt(rounds) / epsilon * math.sqrt(7 * (epsilon + 2 * log_inverse))
 
 
 def smallest_paper_epsilon(delta: float, rate: float, rounds: int) -> float:
     """The smallest epsilon that (24) and (25) certify with any sigma and whole order that meet their conditions.
 
-    For a given order the condition holds on an interval of sigma, and the largest sigma in it is the best.
+    (24) is the short form 3.5 r^2 a / sigma^2 of Lemma 4; its conditions are sigma^2 >= 0.7 and
+    a <= 1 + (2/3) sigma^2 log(1 / (r a (1 + sigma^2))), with sigma the multiplier (the factor psi^2 that the paper
+    prints belongs to an absolute sigma). Where they fail the value is no bound. (25) adds L / (a - 1) to T of it.
+    For a given order the conditions hold on an interval of sigma, and the largest sigma in it is the best.
     Infinite where no order of at least 2 meets it. Raises: TypeError, ValueError. Source: DP2-FedSAM, (24), (25).
     """
     delta = arguments.real("delta", delta, above=0.0, below=1.0)
