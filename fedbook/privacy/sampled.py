@@ -83,13 +83,11 @@ def sampled_epsilon(
     return total_epsilon((Draws(sampler, rate, noise_multiplier, rounds),), 0.0, delta, accountant).epsilon
 
 
-def calibrate_sampled(
-    epsilon: float, delta: float, rate: float, rounds: int, sampler: str = "poisson", accountant: str = "pld"
-) -> float:
+def calibrate_sampled(epsilon: float, delta: float, rate: float, rounds: int, sampler: str = "poisson") -> float:
     """The noise multiplier whose :func:`sampled_epsilon` lies in (0.995 ``epsilon``, ``epsilon``], never above.
 
     The search starts from the closed form without amplification, goes down by the Renyi figure and ends with
-    the figure asked for, mostly 3 to 6 evaluations of it. Where that figure jumps past the interval (an epsilon that
+    the figure to show, mostly 3 to 6 evaluations of it. Where that figure jumps past the interval (an epsilon that
     a few cells of the grid decide) the result is the noise on the safe side of the jump.
 
     Raises: TypeError, ValueError, also for ``delta`` of at least the chance to be drawn at all: there nothing
@@ -100,9 +98,7 @@ def calibrate_sampled(
     rate = arguments.real("rate", rate, maximum=1.0, above=0.0)
     rounds = arguments.integer("rounds", rounds, 1)
     sampler = arguments.one_of("sampler", sampler, SAMPLERS)
-    accountant = arguments.one_of("accountant", accountant, ACCOUNTANTS)
-    multiplier = calibrate(epsilon, delta, rounds, "exact" if accountant == "pld" else "rdp")
-    multiplier *= 1 + 1e-12  # the sum over rounds is rounded in another order
+    multiplier = calibrate(epsilon, delta, rounds) * (1 + 1e-12)  # the sum over rounds is rounded in another order
     if sampler == "none" or rate == 1:
         return multiplier
     drawn = -math.expm1(rounds * math.log1p(-rate))
@@ -111,8 +107,7 @@ def calibrate_sampled(
             f"less than {drawn:.3g}, the chance to be drawn at all (else no noise is needed, and nothing promised)"
         )
         raise arguments.wrong(ValueError, "delta", delta, allowed)
-    stages = ("rdp", "pld") if (sampler, accountant) == ("poisson", "pld") else (accountant,)
-    for stage in stages:
+    for stage in ("rdp", "pld") if sampler == "poisson" else ("pld",):
 
         def shown(z: float, stage: str = stage) -> float:
             return sampled_epsilon(z, rate, rounds, delta, sampler, stage)
