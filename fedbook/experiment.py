@@ -508,12 +508,7 @@ def commit() -> str | None:
 
 def grid(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     """All combinations of the axes' values; one empty combination if there are no axes."""
-    points: list[dict[str, Any]] = [{}]
-    for name, values in axes.items():
-        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
-            raise arguments.wrong(ValueError, name, values, "a non-empty list of values")
-        points = [point | {name: value} for point in points for value in values]
-    return points
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
 def summary(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -72,7 +72,6 @@ TABLE = {
          "changes": [{"speed": 1}, {"lr": "fast"}, {"lr": "nan"}, {"rounds": 2.5}, {"clients": "0"},
          {"model": "vit"}, {"lr": None}]},
     ),
-    experiment.grid: ({"axes": {"lr": [1, 2]}}, {"axes": [{"lr": []}, {"lr": "12"}, {"lr": 3}]}),
     Turn(0, (0,), 4).cohort: ({"sampler": Everyone()}, {"sampler": [None, 3, "everyone"], "purpose": ["", 3]}),
     Poisson: ({"rate": 0.5}, {"rate": [-0.1, 1.1, NAN, "0.5"]}),
 }  # fmt: skip
@@ -81,7 +80,7 @@ TABLE = {
 NAMES = {
     "num_epochs": "local_epochs", "parameters": "parameters", "name": "model|paper", "word": "device",
     "carry": "carry 'theta'",
-    "extra": "extra 'e'", "seeds": "seed", "axes": "lr", "changes": "--set|lr|rounds|clients|model",
+    "extra": "extra 'e'", "seeds": "seed", "changes": "--set|lr|rounds|clients|model",
 }  # fmt: skip
 
 CASES = [

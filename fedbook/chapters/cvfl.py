@@ -216,17 +216,14 @@ def solution_dithered(h: Tensor, u: Tensor, bits: int, low: float, high: float) 
     return low + step * codes - u
 
 
-def _dithered(
-    added: float = 1.0, taken: float = 1.0, levels: int = 1, clip: bool = True, down: bool = False
-) -> Callable[..., Tensor]:
+def _dithered(added: float = 1.0, taken: float = 1.0, levels: int = 1, down: bool = False) -> Callable[..., Tensor]:
     """The quantiser with one of its usual mistakes."""
 
     def answer(h: Tensor, u: Tensor, bits: int, low: float, high: float) -> Tensor:
         step = (high - low) / (2**bits - levels)
         codes = (h + added * u - low) / step
         codes = codes.floor() if down else codes.round()
-        codes = codes.clamp(0, 2**bits - 1) if clip else codes
-        return low + step * codes - taken * u
+        return low + step * codes.clamp(0, 2**bits - 1) - taken * u
 
     return answer
 

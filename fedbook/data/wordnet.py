@@ -7,8 +7,8 @@ Lines that begin with two blanks are comments, WordNet's licence among them. ``d
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,46 +16,34 @@ import torch
 from torch import Tensor
 
 from fedbook import arguments
-from fedbook.data.formats import read_lines
+from fedbook.data.formats import content, read_lines, reading
 from fedbook.data.root import BrokenFile, Root, find
 from fedbook.data.sources import SOURCES
 
-NODES = {"published": (1_180, 6_540), "all": (1_182, 6_542), "classes": (1_170, 6_448)}  # nodes, pairs
 # The closure that the literature embeds leaves out these two, which have no hyponyms; nothing else differs.
 UNPUBLISHED = ("female_mammal", "tusker")
-ROWS = 5_000  # lines of a file
-
-_ROW = re.compile(r"(\d{8}) ([!-~]+)((?: @i?\d{8})*)")
-_PLACE = re.compile(r"([!-~]+) (-?\d{1,7}\.\d{6}) (-?\d{1,7}\.\d{6})")
+FARTHEST = 10_000_000  # of a coordinate
 
 
 @dataclass(frozen=True, eq=False)
 class Taxonomy:
     """Words below one root; a word may have several directly above it. Made by ``from_edges``.
 
-    Shapes: ``edges`` int64 [E, 2], rows (child, parent), indices into ``names``; ``instance`` bool [E]: whether the
-    child is an instance of the parent, no kind of it; ``pairs`` int64 [P, 2], rows (descendant, ancestor): the
-    transitive closure of the edges, each pair once, in order, nobody paired with itself; ``depth`` int64 [n]: edges on
-    the shortest way up to the root, whose index is ``root``.
+    Shapes: ``edges`` int64 [E, 2], rows (child, parent), indices into ``names``; ``pairs`` int64 [P, 2],
+    rows (descendant, ancestor): the transitive closure of the edges, each pair once, in order, nobody paired with
+    itself; ``depth`` int64 [n]: edges on the shortest way up to the root, whose index is ``root``.
     """
 
     name: str
     names: tuple[str, ...] = field(repr=False)
     root: int
     edges: Tensor = field(repr=False)
-    instance: Tensor = field(repr=False)
     pairs: Tensor = field(repr=False)
     depth: Tensor = field(repr=False)
 
     @classmethod
-    def from_edges(
-        cls,
-        name: str,
-        names: Sequence[str],
-        edges: Sequence[tuple[int, int]],
-        instance: Sequence[bool] | None = None,
-    ) -> Taxonomy:
-        """The hierarchy with these (child, parent) edges; ``instance``: one flag an edge (None: all are kinds).
+    def from_edges(cls, name: str, names: Sequence[str], edges: Sequence[tuple[int, int]]) -> Taxonomy:
+        """The hierarchy with these (child, parent) edges.
 
         Memory: n^2 bytes while the closure is formed.
         Raises: ValueError (a name or an edge that comes twice, no root or several, a circle).
@@ -88,13 +76,11 @@ class Taxonomy:
             raise ValueError(
                 f"edges: {names[next(i for i in range(count) if waiting[i])]!r} is above or below a circle"
             )
-        flags = [False] * len(edges) if instance is None else list(instance)
         return cls(
             name,
             names,
             roots[0],
             torch.tensor([tuple(edge) for edge in edges], dtype=torch.int64).reshape(-1, 2),
-            torch.tensor(flags, dtype=torch.bool),
             above.nonzero(),
             torch.tensor(depth),
         )
@@ -121,36 +107,24 @@ class Taxonomy:
         gone = {self.index(word) for word in words}
         kept = [i for i in range(len(self.names)) if i not in gone]
         new = {old: i for i, old in enumerate(kept)}
-        rows = [k for k, (a, b) in enumerate(self.edges.tolist()) if a in new and b in new]
-        edges = [(new[a], new[b]) for a, b in self.edges[rows].tolist()]
-        return Taxonomy.from_edges(self.name, [self.names[i] for i in kept], edges, self.instance[rows].tolist())
+        edges = [(new[a], new[b]) for a, b in self.edges.tolist() if a in new and b in new]
+        return Taxonomy.from_edges(self.name, [self.names[i] for i in kept], edges)
 
 
-def wordnet_mammals(nodes: str = "published", root: Root = None) -> Taxonomy:
-    """The mammals of WordNet 3.0 and the closure of "is a" among them. Ships with the book.
+def wordnet_mammals(root: Root = None) -> Taxonomy:
+    """The mammals of WordNet 3.0 and the closure of "is a" among them, kinds and instances. Ships with the book.
 
-    ``nodes="published"``: the 1,180 nodes and 6,540 pairs of the literature, which leaves out tusker and female_mammal.
-    ``"all"``: with these two. ``"classes"``: all without the 12 that are instances, no kinds: the eleven horses that
-    won the Triple Crown, and Lucy, the skeleton. The root counts among the nodes; a node and itself are no pair.
+    These are the 1,180 nodes and 6,540 pairs of the literature, which leaves out tusker and female_mammal. The root
+    counts among the nodes; a node and itself are no pair.
     A name is a synset's first word; where several begin alike a number follows, in the file's order: bull.1, bull.2.
-    Raises: DataNotFound, BrokenFile, TypeError, ValueError.
+    Raises: DataNotFound, BrokenFile (any other file than the one that ships), TypeError, ValueError.
     """
-    arguments.one_of("nodes", nodes, NODES)
     source = SOURCES["wordnet_mammals"]
-    path = find(source, root) / source.paths[0]
-    taxonomy = read_taxonomy(path)
-    try:
-        if nodes == "published":
-            taxonomy = taxonomy.without(UNPUBLISHED)
-        elif nodes == "classes":
-            taxonomy = taxonomy.without([taxonomy.names[i] for i in taxonomy.edges[taxonomy.instance, 0].tolist()])
-    except ValueError as error:
-        raise BrokenFile(path, str(error)) from error
-    size = len(taxonomy.names), len(taxonomy.pairs)
-    if size != NODES[nodes]:
-        text = "{:,} nodes and {:,} pairs".format
-        raise BrokenFile(path, f"gives {text(*size)}; expected are {text(*NODES[nodes])} (WordNet 3.0)")
-    return taxonomy
+    path, expected = find(source, root) / source.paths[0], source.files[0]
+    there = hashlib.sha256(content(path, expected.content_size)).hexdigest()
+    if there != expected.content:
+        raise BrokenFile(path, f"is not the file that ships: unpacked it has sha256 {there}, not {expected.content}")
+    return read_taxonomy(path).without(UNPUBLISHED)
 
 
 def wordnet_embedding(root: Root = None) -> Tensor:
@@ -160,7 +134,7 @@ def wordnet_embedding(root: Root = None) -> Tensor:
     Made by ``fedbook.papers.prirfed.embedding.train_embedding``; nobody is further than 12 from the origin.
     Raises: DataNotFound, BrokenFile, TypeError, ValueError.
     """
-    names = wordnet_mammals(root=root).names
+    names = wordnet_mammals(root).names
     source = SOURCES["wordnet_embedding"]
     return read_embedding(find(source, root) / source.paths[0], names)
 
@@ -168,46 +142,31 @@ def wordnet_embedding(root: Root = None) -> Tensor:
 def read_taxonomy(path: str | Path) -> Taxonomy:
     """The hierarchy in a file that ships (all 1,182 mammals). Raises: BrokenFile, FileNotFoundError."""
     path = Path(path)
-    offsets, names, above = [], [], []
-    for number, row in _rows(path, _ROW, "synset with a name and its hypernyms"):
-        if offsets and int(row[1]) <= offsets[-1]:
-            raise BrokenFile(path, f"line {number}: offset {row[1]} does not follow those before it")
-        offsets.append(int(row[1]))
-        names.append(row[2])
-        above.append(row[3].split())
-    place = {offset: row for row, offset in enumerate(offsets)}
-    pairs = [(child, parent) for child, parents in enumerate(above) for parent in parents]
-    missing = [parent for _, parent in pairs if int(parent[-8:]) not in place]
-    if missing:
-        raise BrokenFile(path, f"the hypernym {missing[0]} is not in the file")
-    edges = [(child, place[int(parent[-8:])]) for child, parent in pairs]
-    try:
-        return Taxonomy.from_edges("wordnet_mammals", names, edges, [p.startswith("@i") for _, p in pairs])
-    except ValueError as error:
-        raise BrokenFile(path, str(error)) from error
+    with reading(path):
+        rows = _rows(path)
+        place = {offset: row for row, (offset, *_) in enumerate(rows)}
+        edges = [(child, place[parent.lstrip("@i")]) for child, row in enumerate(rows) for parent in row[2:]]
+        return Taxonomy.from_edges("wordnet_mammals", [name for _, name, *_ in rows], edges)
 
 
 def read_embedding(path: str | Path, names: Sequence[str]) -> Tensor:
     """The points of an embedding file, which has to have exactly these names in this order.
 
     Shapes: float64 [n, 3]. The file holds the two spatial coordinates of the hyperboloid, from which time follows.
+    No checksum is asked for: an embedding that was trained anew is as good as the one that ships.
     Raises: BrokenFile, FileNotFoundError.
     """
     path = Path(path)
-    rows = [row for _, row in _rows(path, _PLACE, "name with two coordinates")]
-    if [row[1] for row in rows] != list(names):
-        raise BrokenFile(path, f"holds other names than the {len(names):,} that are expected, or in another order")
-    space = torch.tensor([(float(row[2]), float(row[3])) for row in rows], dtype=torch.float64).reshape(-1, 2)
+    with reading(path):
+        rows = _rows(path)
+        if [row[0] for row in rows] != list(names):
+            raise BrokenFile(path, f"holds other names than the {len(names):,} that are expected, or in another order")
+        space = torch.tensor([(float(x), float(y)) for _, x, y in rows], dtype=torch.float64)
+        if not (space.abs() < FARTHEST).all():
+            raise BrokenFile(path, f"holds coordinates that are not below {FARTHEST:,}")
     return torch.cat([(1 + space.square().sum(1, keepdim=True)).sqrt(), space], 1)
 
 
-def _rows(path: Path, form: re.Pattern[str], what: str) -> Iterator[tuple[int, re.Match[str]]]:
-    """Number and match of each line that is no comment; each has the ``form``."""
-    lines = [(number, line) for number, line in read_lines(path) if not line.startswith("  ")]
-    if len(lines) > ROWS:
-        raise BrokenFile(path, f"holds more than {ROWS:,} lines")
-    for number, line in lines:
-        match = form.fullmatch(line)
-        if match is None:
-            raise BrokenFile(path, f"line {number}: no {what}, {arguments.shown(line)}")
-        yield number, match
+def _rows(path: Path) -> list[list[str]]:
+    """The words of each line that is no comment."""
+    return [line.split() for _, line in read_lines(path) if not line.startswith("  ")]

@@ -45,7 +45,7 @@ clientapp = "fedbook_app:client"
 plan = {plan}
 out = {out}
 nodes = {nodes}
-patience = {patience}
+patience = 600.0
 judged = true
 """
 CONNECTION = """[superlink]
@@ -61,7 +61,7 @@ class EngineFailed(RuntimeError):
     """One of Flower's programs ended as it should not; the text has its last words."""
 
 
-def launch(chosen: Plan, out: Path, nodes: int, patience: float = 600.0) -> dict:
+def launch(chosen: Plan, out: Path, nodes: int) -> dict:
     """Run ``chosen`` to its end (or on to it, from what ``out`` holds) and return its result.
 
     ``out`` gets result, history, rounds.csv and checkpoint, a folder for each node's state, and the programs' logs.
@@ -76,9 +76,7 @@ def launch(chosen: Plan, out: Path, nodes: int, patience: float = 600.0) -> dict
     app.mkdir(parents=True, exist_ok=True)
     (app / "fedbook_app.py").write_text(APP)
     texts = {"plan": json.dumps(write_plan(chosen)), "out": json.dumps(str(out), ensure_ascii=False)}
-    (app / "pyproject.toml").write_text(
-        PROJECT.format(nodes=nodes, patience=float(patience), **texts), encoding="utf-8"
-    )
+    (app / "pyproject.toml").write_text(PROJECT.format(nodes=nodes, **texts), encoding="utf-8")
     certificates(engine, nodes)
     port, authority = free_port(), str(engine / "authority.pem")
     (engine / "config.toml").write_text(
@@ -219,15 +217,15 @@ def _asked(words: Sequence[str], environment: dict[str, str]) -> str:
     return done.stdout
 
 
-def _until_there(port: int, log: Path, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
+def _until_there(port: int, log: Path) -> None:
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         with socket.socket() as one:
             if one.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.2)
-    raise EngineFailed(f"the SuperLink did not start within {seconds:g} s; its last words:\n{_last(log.read_text())}")
+    raise EngineFailed(f"the SuperLink did not start within 60 s; its last words:\n{_last(log.read_text())}")
 
 
-def _last(text: str, lines: int = 15) -> str:
-    return "\n".join(text.strip().splitlines()[-lines:])
+def _last(text: str) -> str:
+    return "\n".join(text.strip().splitlines()[-15:])

@@ -75,6 +75,3 @@ class Euclidean(Manifold):
 
     def _check_point(self, x: Tensor) -> tuple[bool, str | None]:
         return True, None
-
-    def _check_tangent(self, x: Tensor, u: Tensor) -> tuple[bool, str | None]:
-        return True, None

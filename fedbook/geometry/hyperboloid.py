@@ -133,10 +133,6 @@ class Hyperboloid(Manifold):
             (True, None) if off <= tolerance(x) else (False, f"a time coordinate (index 0) off by the share {off:.3g}")
         )
 
-    def _check_tangent(self, x: Tensor, u: Tensor) -> tuple[bool, str | None]:
-        off = float((lorentz(x, u).abs() / (1 + length(x) * length(u))).max())
-        return (True, None) if off <= tolerance(x) else (False, f"<x, u> of {off:.3g} of its size instead of 0")
-
 
 def _split(x: Tensor) -> tuple[Tensor, Tensor]:
     return x[..., :1], x[..., 1:]

@@ -17,7 +17,7 @@ class Manifold:
 
     Shapes: points and vectors ``[..., *point]`` with ``point_ndim`` trailing axes; numbers ``[...]``. Results have
     the dtype and device of the inputs. Arguments are checked for kind and shape, which costs no wait for a device;
-    whether they lie on the manifold is the business of ``check_point`` and ``check_tangent``.
+    whether points lie on the manifold is the business of ``check_point``.
     """
 
     name = "manifold"
@@ -102,15 +102,6 @@ class Manifold:
             return ok, reason
         return (False, "NaN or infinite entries") if not bool(x.isfinite().all()) else self._check_point(x)
 
-    def check_tangent(self, x: Tensor, u: Tensor) -> tuple[bool, str | None]:
-        """Whether all of ``u`` are tangent at ``x`` up to sqrt(machine epsilon); if not, the reason."""
-        ok, reason = self._check_size(u)
-        if not ok or u.numel() == 0:
-            return ok, reason
-        if u.shape[-1] != x.shape[-1]:
-            return False, f"{u.shape[-1]} numbers in the last axis where the point has {x.shape[-1]}"
-        return (False, "NaN or infinite entries") if not bool(u.isfinite().all()) else self._check_tangent(x, u)
-
     def ambient_mean(self, points: Tensor, weights: Tensor) -> Tensor:
         """The weighted mean of coordinates, put back on the manifold.
 
@@ -119,9 +110,6 @@ class Manifold:
         raise NotImplementedError
 
     def _check_point(self, x: Tensor) -> tuple[bool, str | None]:
-        raise NotImplementedError
-
-    def _check_tangent(self, x: Tensor, u: Tensor) -> tuple[bool, str | None]:
         raise NotImplementedError
 
     def _check_size(self, x: Tensor) -> tuple[bool, str | None]:

@@ -143,9 +143,6 @@ class SPD(Manifold):
             return False, "a matrix that is not positive definite"
         return ok, reason
 
-    def _check_tangent(self, x: Tensor, u: Tensor) -> tuple[bool, str | None]:
-        return _check_symmetric(u)
-
 
 def _symmetric(x: Tensor) -> Tensor:
     return 0.5 * (x + x.mT)

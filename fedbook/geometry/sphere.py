@@ -128,10 +128,6 @@ class Sphere(Manifold):
         off = float((torch.linalg.vector_norm(x, dim=-1) - 1).abs().max())
         return (True, None) if off <= tolerance(x) else (False, f"a norm that differs from 1 by {off:.3g}")
 
-    def _check_tangent(self, x: Tensor, u: Tensor) -> tuple[bool, str | None]:
-        off = float((dot(x, u).abs() / (1 + length(u))).max())
-        return (True, None) if off <= tolerance(x) else (False, f"a part {off:.3g} of its length along x")
-
 
 def _refuse_antipodes(sine: Tensor, cosine: Tensor) -> None:
     if bool(((sine <= 4 * torch.finfo(sine.dtype).eps) & (cosine < 0)).any()):

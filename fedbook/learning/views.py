@@ -37,13 +37,13 @@ class Views:
         """Pixels [..., C, H, W] in [0, 1] as the networks see them."""
         return (x - self.mean) / self.deviation
 
-    def make_bank(self, x: Tensor, count: int, purpose: str = "view bank", chunk: int = 4096) -> Tensor:
+    def make_bank(self, x: Tensor, count: int, purpose: str = "view bank") -> Tensor:
         """``count`` views of each of the images x [N, C, H, W]: [N, count, C, H, W], the same for every seed.
 
         Memory: N * count * C * H * W numbers.
         """
         rng, parts = stream(0, purpose), []
-        for batch in x.split(chunk):
+        for batch in x.split(4096):
             draws = self.augmentation.draw(rng, (len(batch), count), self.shape)
             parts.append(self.plain(self.augmentation(batch, {n: d.to(x.device) for n, d in draws.items()})))
         return torch.cat(parts)

@@ -21,19 +21,17 @@ from fedbook.privacy.mechanisms import (
 )  # fmt: skip
 from fedbook.privacy.release import Release
 from fedbook.privacy.sampled import (
-    PaperSigma,
     calibrate_sampled,
     paper_sigma,
     sampled_epsilon,
     sampled_gaussian_rdp,
-    shortcut_rdp,
     smallest_paper_epsilon,
 )  # fmt: skip
 
 __all__ = [
-    "ClientGaussian", "Clip", "LowerBound", "PaperSigma", "PrivacyLedger", "Release", "calibrate", "calibrate_sampled",
+    "ClientGaussian", "Clip", "LowerBound", "PrivacyLedger", "Release", "calibrate", "calibrate_sampled",
     "canary_scores", "clip", "epsilon_lower_bound", "exact_epsilon", "gaussian_delta", "gaussian_epsilon",
     "gaussian_epsilon_lower_bound", "gaussian_mu", "gaussian_noise", "gaussian_rdp_epsilon",
     "paper_sigma", "release_sum", "row_norm",
-    "sampled_epsilon", "sampled_gaussian_rdp", "shortcut_rdp", "smallest_paper_epsilon", "sum_sensitivity",
+    "sampled_epsilon", "sampled_gaussian_rdp", "smallest_paper_epsilon", "sum_sensitivity",
 ]  # fmt: skip

@@ -109,14 +109,14 @@ def _curve(draw: Draws, orders: tuple[int, ...]) -> np.ndarray:
     """The Renyi curve of one draw; never above that of the plain Gaussian. Shapes: [orders]."""
     z = draw.noise_multiplier
     if draw.sampler == "poisson":
-        return _poisson_curve(draw.rate, z, orders)
+        return poisson_curve(draw.rate, z, orders)
     plain = 0.5 * np.array(orders) / z / z
     if draw.shared or z < 0.01:  # with so little noise there is nothing to gain, and numbers overflow
         return plain
     return np.minimum(plain, _fixed_curve(draw.rate, z / 2 if draw.emptied else z, orders))
 
 
-def _poisson_curve(rate: float, noise_multiplier: float, orders: tuple[int, ...]) -> np.ndarray:
+def poisson_curve(rate: float, noise_multiplier: float, orders: tuple[int, ...]) -> np.ndarray:
     """:func:`fedbook.privacy.sampled.sampled_gaussian_rdp` at many orders: one flat array of all their terms."""
     a, k, starts, log_binomial = _terms(orders)
     exponent = 0.5 * (k * k - k) / noise_multiplier / noise_multiplier
@@ -196,7 +196,7 @@ def _grid(draws: tuple[Draws, ...], mu: float) -> float:
     variance, number, widest = mu * mu, int(mu > 0), 0.5 * mu * mu + 20 * mu
     for draw in draws:
         cost, rate = inverse_square(draw.noise_multiplier), draw.rate
-        variance += draw.number * float(_poisson_curve(rate, draw.noise_multiplier, (2,))[0])
+        variance += draw.number * float(poisson_curve(rate, draw.noise_multiplier, (2,))[0])
         number += draw.number
         largest = np.logaddexp(math.log1p(-rate), math.log(rate) + 0.5 * cost + 10 * math.sqrt(cost))
         widest = max(widest, float(largest) - math.log1p(-rate))

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from fedbook import arguments
-from fedbook.privacy.accountant import Draws, inverse_square, total_epsilon
+from fedbook.privacy.accountant import Draws, inverse_square, poisson_curve, total_epsilon
 from fedbook.privacy.gaussian import calibrate, gaussian_mu
 from fedbook.privacy.release import SAMPLERS
 
@@ -25,10 +24,10 @@ ACCOUNTANTS = ("pld", "rdp")
 MOST_ORDERS = 10_000  # the largest order that smallest_paper_epsilon looks at
 
 
-def sampled_gaussian_rdp(order: int, noise_multiplier: float, rate: float, count: int = 1) -> float:
-    """Renyi divergence of ``count`` Gaussian sums over Poisson cohorts, one unit added or removed.
+def sampled_gaussian_rdp(order: int, noise_multiplier: float, rate: float) -> float:
+    """Renyi divergence of a Gaussian sum over a Poisson cohort, one unit added or removed.
 
-    With r the rate, z the multiplier and a whole order a it is (count / (a-1)) log A, and
+    With r the rate, z the multiplier and a whole order a it is log A / (a-1), and
 
         A = sum_k binomial(a, k) (1-r)^(a-k) r^k exp((k^2 - k) / (2 z^2)).
 
@@ -38,19 +37,17 @@ def sampled_gaussian_rdp(order: int, noise_multiplier: float, rate: float, count
     0 at rate 0, infinite without noise at any other. Raises: TypeError, ValueError.
     Source: Mironov, Talwar, Zhang 2019, section 3.3, for DP2-FedSAM's sampled rounds.
     """
-    order, noise_multiplier, rate = _checked(order, noise_multiplier, rate)
-    count = arguments.integer("count", count, 0)
-    if rate == 0 or count == 0:
+    order = arguments.integer("order", order, 2)
+    noise_multiplier = arguments.real("noise_multiplier", noise_multiplier, 0.0)
+    rate = arguments.real("rate", rate, 0.0, 1.0)
+    if rate == 0:
         return 0.0
     cost = inverse_square(noise_multiplier)
     if math.isinf(cost * order * order):
         return math.inf
     if rate == 1:
-        return 0.5 * count * order * cost
-    k = np.arange(2, order + 1)
-    exponent = 0.5 * (k * k - k) * cost
-    terms = _log_weights(order, k, rate) + (order - k) * math.log1p(-rate) + _log_expm1(exponent)
-    return count * _log1p_sum(terms) / (order - 1)
+        return 0.5 * order * cost
+    return float(poisson_curve(rate, noise_multiplier, (order,))[0])
 
 
 def sampled_epsilon(
@@ -86,13 +83,11 @@ def sampled_epsilon(
     return total_epsilon((Draws(sampler, rate, noise_multiplier, rounds),), 0.0, delta, accountant).epsilon
 
 
-def calibrate_sampled(
-    epsilon: float, delta: float, rate: float, rounds: int, sampler: str = "poisson", accountant: str = "pld"
-) -> float:
+def calibrate_sampled(epsilon: float, delta: float, rate: float, rounds: int, sampler: str = "poisson") -> float:
     """The noise multiplier whose :func:`sampled_epsilon` lies in (0.995 ``epsilon``, ``epsilon``], never above.
 
     The search starts from the closed form without amplification, goes down by the Renyi figure and ends with
-    the figure asked for, mostly 3 to 6 evaluations of it. Where that figure jumps past the interval (an epsilon that
+    the figure to show, mostly 3 to 6 evaluations of it. Where that figure jumps past the interval (an epsilon that
     a few cells of the grid decide) the result is the noise on the safe side of the jump.
 
     Raises: TypeError, ValueError, also for ``delta`` of at least the chance to be drawn at all: there nothing
@@ -103,9 +98,7 @@ def calibrate_sampled(
     rate = arguments.real("rate", rate, maximum=1.0, above=0.0)
     rounds = arguments.integer("rounds", rounds, 1)
     sampler = arguments.one_of("sampler", sampler, SAMPLERS)
-    accountant = arguments.one_of("accountant", accountant, ACCOUNTANTS)
-    multiplier = calibrate(epsilon, delta, rounds, "exact" if accountant == "pld" else "rdp")
-    multiplier *= 1 + 1e-12  # the sum over rounds is rounded in another order
+    multiplier = calibrate(epsilon, delta, rounds) * (1 + 1e-12)  # the sum over rounds is rounded in another order
     if sampler == "none" or rate == 1:
         return multiplier
     drawn = -math.expm1(rounds * math.log1p(-rate))
@@ -114,8 +107,7 @@ def calibrate_sampled(
             f"less than {drawn:.3g}, the chance to be drawn at all (else no noise is needed, and nothing promised)"
         )
         raise arguments.wrong(ValueError, "delta", delta, allowed)
-    stages = ("rdp", "pld") if (sampler, accountant) == ("poisson", "pld") else (accountant,)
-    for stage in stages:
+    for stage in ("rdp", "pld") if sampler == "poisson" else ("pld",):
 
         def shown(z: float, stage: str = stage) -> float:
             return sampled_epsilon(z, rate, rounds, delta, sampler, stage)
@@ -124,66 +116,29 @@ def calibrate_sampled(
     return multiplier
 
 
-def shortcut_rdp(order: float, noise_multiplier: float, rate: float) -> tuple[float, bool]:
-    """DP2-FedSAM's short form 3.5 r^2 a / sigma^2 of Lemma 4, and whether its conditions hold.
+def paper_sigma(epsilon: float, delta: float, rate: float, rounds: int) -> float:
+    """The noise multiplier of DP2-FedSAM's Theorem 2, for the record: where (24)'s condition fails it proves nothing.
 
-    They are sigma^2 >= 0.7 and a <= 1 + (2/3) sigma^2 log(1 / (r a (1 + sigma^2))), with sigma the multiplier
-    (the factor psi^2 that the paper prints belongs to an absolute sigma). Where they fail the value is no bound.
-
-    Raises: TypeError, ValueError. Source: DP2-FedSAM, Lemma 4 (second part) and equation (24).
-    """
-    order = arguments.real("order", order, above=1.0)
-    sigma = arguments.real("noise_multiplier", noise_multiplier, above=0.0)
-    rate = arguments.real("rate", rate, 0.0, 1.0)
-    if rate == 0:
-        return 0.0, sigma * sigma >= 0.7
-    variance = sigma * sigma
-    limit = 1 - 2 / 3 * variance * (math.log(rate) + math.log(order) + math.log1p(variance))
-    return 3.5 * rate * rate * order * inverse_square(sigma), variance >= 0.7 and order <= limit
-
-
-@dataclass(frozen=True)
-class PaperSigma:
-    """What Theorem 2 asks for: ``sigma`` of (26), the ``order`` it fixes, and whether (24)'s condition ``holds`` there.
-
-    ``best_sigma`` and ``best_order``: the least sigma that (24) and (25) would allow at the best real order.
-    """
-
-    sigma: float
-    order: float
-    holds: bool
-    best_sigma: float
-    best_order: float
-
-
-def paper_sigma(epsilon: float, delta: float, rate: float, rounds: int) -> PaperSigma:
-    """The noise multiplier of DP2-FedSAM's Theorem 2, for the record: without ``holds`` it proves nothing.
-
-    With L = log(1/delta): sigma^2 = 7 r^2 T (epsilon + 2 L) / epsilon^2 at the order 1 + 2 L / epsilon. With
-    a = 3.5 r^2 T / sigma^2 the best order is 1 + sqrt(L / a) and epsilon = a + 2 sqrt(a L), so that
-
-        best_sigma^2 = 3.5 r^2 T (2 L + epsilon + 2 sqrt(L (L + epsilon))) / epsilon^2.
+    With L = log(1/delta): sigma^2 = 7 r^2 T (epsilon + 2 L) / epsilon^2, from the order 1 + 2 L / epsilon.
 
     Raises: TypeError, ValueError (epsilon of 2 L and more too: the theorem leaves it out).
-    Source: DP2-FedSAM, Theorem 2, equations (24) to (26).
+    Source: DP2-FedSAM, Theorem 2, equation (26).
     """
     delta = arguments.real("delta", delta, above=0.0, below=1.0)
     log_inverse = -math.log(delta)
     epsilon = arguments.real("epsilon", epsilon, above=0.0, below=2 * log_inverse)
     rate = arguments.real("rate", rate, maximum=1.0, above=0.0)
     rounds = arguments.integer("rounds", rounds, 1)
-    spread = rate * math.sqrt(rounds) / epsilon
-    sigma = spread * math.sqrt(7 * (epsilon + 2 * log_inverse))
-    order = 1 + 2 * log_inverse / epsilon
-    best = spread * math.sqrt(3.5) * (math.sqrt(log_inverse + epsilon) + math.sqrt(log_inverse))
-    best_order = 1 + math.sqrt(log_inverse / 3.5) * best / (rate * math.sqrt(rounds))
-    return PaperSigma(sigma, order, shortcut_rdp(order, sigma, rate)[1], best, best_order)
+    return rate * math.sqrt(rounds) / epsilon * math.sqrt(7 * (epsilon + 2 * log_inverse))
 
 
 def smallest_paper_epsilon(delta: float, rate: float, rounds: int) -> float:
     """The smallest epsilon that (24) and (25) certify with any sigma and whole order that meet their conditions.
 
-    For a given order the condition holds on an interval of sigma, and the largest sigma in it is the best.
+    (24) is the short form 3.5 r^2 a / sigma^2 of Lemma 4; its conditions are sigma^2 >= 0.7 and
+    a <= 1 + (2/3) sigma^2 log(1 / (r a (1 + sigma^2))), with sigma the multiplier (the factor psi^2 that the paper
+    prints belongs to an absolute sigma). Where they fail the value is no bound. (25) adds L / (a - 1) to T of it.
+    For a given order the conditions hold on an interval of sigma, and the largest sigma in it is the best.
     Infinite where no order of at least 2 meets it. Raises: TypeError, ValueError. Source: DP2-FedSAM, (24), (25).
     """
     delta = arguments.real("delta", delta, above=0.0, below=1.0)
@@ -242,29 +197,3 @@ def _least_noise(shown: Callable[[float], float], epsilon: float, enough: float)
 
 def _log(value: float) -> float:
     return math.log(value) if value > 0 else -math.inf
-
-
-def _checked(order: int, noise_multiplier: float, rate: float) -> tuple[int, float, float]:
-    order = arguments.integer("order", order, 2)
-    noise_multiplier = arguments.real("noise_multiplier", noise_multiplier, 0.0)
-    return order, noise_multiplier, arguments.real("rate", rate, 0.0, 1.0)
-
-
-def _log_weights(order: int, k: np.ndarray, rate: float) -> np.ndarray:
-    """log(binomial(order, k) rate^k)."""
-    from scipy.special import gammaln
-
-    return gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1) + k * math.log(rate)
-
-
-def _log_expm1(x: np.ndarray) -> np.ndarray:
-    """log(exp(x) - 1) for x >= 0, without overflow; minus infinity at 0."""
-    with np.errstate(divide="ignore"):
-        return x + np.log(-np.expm1(-x))
-
-
-def _log1p_sum(terms: np.ndarray) -> float:
-    """log(1 + sum of exp(terms))."""
-    from scipy.special import logsumexp
-
-    return float(np.logaddexp(0.0, logsumexp(terms)))

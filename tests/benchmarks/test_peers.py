@@ -1,4 +1,4 @@
-"""The benchmark beside other simulators: all ways end at the same parameters; what is missing is said. No timing."""
+"""The benchmark beside other simulators: all ways end at the same parameters. No timing."""
 
 import json
 import sys
@@ -16,12 +16,11 @@ def threads():
     torch.set_num_threads(before)
 
 
-def test_without_the_simulators_the_table_says_so(monkeypatch, tmp_path):
+def test_the_command_runs_without_the_simulators_and_its_loops_end_alike(monkeypatch, tmp_path):
     for package in ("flwr", "ray", "pfl"):
         monkeypatch.setitem(sys.modules, package, None)
     assert peers.main(["--clients", "3", "--rounds", "1", "--write", str(tmp_path / "table.json")]) == 0
     table = json.loads((tmp_path / "table.json").read_text())
-    assert set(table["absent"]) == set(peers.PEERS) and all(table["absent"].values())
     (row,) = table["rows"]
     assert set(row["ms"]) == set(row["apart"]) == {"fedbook", "local", "modules", "vmap", "stacked 10"}
     assert max(row["apart"].values()) < 1e-6

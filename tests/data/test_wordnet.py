@@ -79,7 +79,6 @@ def test_the_maker_s_mammals_of_a_small_wordnet(tmp_path, make, capsys, pack, na
     tree = read_taxonomy(tmp_path / "a" / "mammals.txt.gz")
     assert tree.names == ("mammal", "seal.1", "otter", "seal.2", "sea_otter", "Nemo") and tree.root == 0
     assert tree.edges.tolist() == [[1, 0], [2, 0], [3, 0], [4, 2], [4, 1], [5, 4]]
-    assert tree.instance.tolist() == [False] * 5 + [True]
     assert tree.pairs.tolist() == [[1, 0], [2, 0], [3, 0], [4, 0], [4, 1], [4, 2], [5, 0], [5, 1], [5, 2], [5, 4]]
     assert tree.depth.tolist() == [0, 1, 1, 1, 2, 3]
 
@@ -98,25 +97,18 @@ def test_the_maker_refuses_damaged_nouns(tmp_path, make, text, message):
         make.make_wordnet_mammals(written(tmp_path, text.encode()).parent, tmp_path / "out")
 
 
-ROWS = ["00000001 a", "00000005 b @00000001", "00000009 c @00000005 @i00000001"]
-BAD_ROWS = {
-    "nothing": ([], "0 have nothing above them"),
-    "no number": (["a @00000001"], "line 2: no synset with a name"),
-    "a hypernym of another form": (["00000001 a %00000001"], "line 2: no synset with a name"),
-    "unknown": ([*ROWS, "00000010 d @00000008"], "the hypernym @00000008 is not in the file"),
-    "order": ([*ROWS, "00000009 d @00000001"], "line 5: offset 00000009 does not follow"),
-    "a name twice": ([*ROWS, "00000010 b @00000001"], "one comes twice"),
-    "an edge twice": ([*ROWS, "00000010 d @00000001 @00000001"], "one comes twice"),
-    "two roots": ([*ROWS, "00000010 d"], "2 have nothing above them"),
-    "a circle": ([*ROWS, "00000010 d @00000011", "00000011 e @00000010"], "'d' is above or below a circle"),
-    "no end": ([f"{i:08} w{i}" for i in range(5_001)], "more than 5,000 lines"),
-}
-
-
-@pytest.mark.parametrize("rows, message", BAD_ROWS.values(), ids=BAD_ROWS)
-def test_refuses_a_damaged_taxonomy(tmp_path, rows, message):
-    with pytest.raises(BrokenFile, match=message):
-        read_taxonomy(written(tmp_path, gzip.compress("\n".join(["  comment", *rows]).encode())))
+@pytest.mark.parametrize(
+    "names, edges, message",
+    [
+        ("ab", [], "2 have nothing above them"),
+        ("aba", [(1, 0), (2, 0)], "one comes twice"),
+        ("ab", [(1, 0), (1, 0)], "one comes twice"),
+        ("abcd", [(1, 0), (2, 3), (3, 2)], "'c' is above or below a circle"),
+    ],
+)
+def test_refuses_what_is_no_hierarchy(names, edges, message):
+    with pytest.raises(ValueError, match=message):
+        Taxonomy.from_edges("toy", list(names), edges)
 
 
 def brute_force(count, edges):
@@ -147,7 +139,7 @@ def rows_that_ship():
     return [line.split() for line in text.splitlines() if not line.startswith("  ")]
 
 
-def test_the_three_counts_from_first_principles():
+def test_the_counts_from_first_principles():
     """Counted here from the file's lines by recursion, without the package."""
     above = {row[0]: row[2:] for row in rows_that_ship()}
     names = {row[0]: row[1] for row in rows_that_ship()}
@@ -160,11 +152,9 @@ def test_the_three_counts_from_first_principles():
         return len(kept), sum(len(ancestors(node, kept)) for node in kept)
 
     everybody = set(above)
-    kinds = {node for node in everybody if not any(parent.startswith("@i") for parent in above[node])}
     published = {node for node in everybody if names[node] not in ("tusker", "female_mammal")}
-    assert count(everybody) == (1182, 6542) and count(kinds) == (1170, 6448) and count(published) == (1180, 6540)
-    for nodes, expected in (("all", everybody), ("classes", kinds), ("published", published)):
-        tree = wordnet_mammals(nodes)
+    assert count(everybody) == (1182, 6542) and count(published) == (1180, 6540)
+    for tree, expected in ((read_taxonomy(SHIPPED / "mammals.txt.gz"), everybody), (wordnet_mammals(), published)):
         assert set(tree.names) == {names[node] for node in expected}
         assert (len(tree.names), len(tree.pairs)) == count(expected)
     assert (1180 - 1) == 9 * 131
@@ -179,20 +169,6 @@ def test_the_licence_ships_with_both_files():
     assert "".join(f"  {line}\n" for line in text.splitlines()) in data
 
 
-@pytest.mark.parametrize(
-    "rows, message",
-    [
-        (["a 1.000000 2.000000"], "other names than the 2 that are expected"),
-        (["a 1.000000 2.000000", "c 1.000000 2.000000"], "other names than"),
-        (["a 1.000000 nan"], "line 1: no name with two coordinates"),
-        (["a 1.000000 123456789.000000"], "line 1: no name with two coordinates"),
-    ],
-)
-def test_refuses_a_damaged_embedding(tmp_path, rows, message):
-    with pytest.raises(BrokenFile, match=message):
-        read_embedding(written(tmp_path, "\n".join(rows).encode()), ["a", "b"])
-
-
 def test_the_maker_writes_what_was_trained(tmp_path, make):
     words = ["mammal", "tusker @00000001", "female_mammal @00000001", "cat @00000001", "kitten @00000004"]
     rows = "".join(f"{i:08} {word}\n" for i, word in enumerate(words, 1))
@@ -203,13 +179,20 @@ def test_the_maker_writes_what_was_trained(tmp_path, make):
     assert torch.allclose(stored[:, 1:], trained[:, 1:], rtol=0, atol=0.51e-6)
 
 
-def test_other_mammals_are_refused(tmp_path):
+def test_refuses_damaged_files(tmp_path):
     (tmp_path / "wordnet").mkdir()
-    written(tmp_path / "wordnet", gzip.compress(b"00000001 mammal\n00000002 dog @00000001\n"), "mammals.txt.gz")
-    with pytest.raises(BrokenFile, match="gives 2 nodes and 1 pairs; expected are 1,182 nodes and 6,542 pairs"):
-        wordnet_mammals("all", root=tmp_path)
-    with pytest.raises(BrokenFile, match="word: got 'female_mammal'"):
-        wordnet_mammals(root=tmp_path)
+    rows = gzip.decompress((SHIPPED / "mammals.txt.gz").read_bytes())
+    written(tmp_path / "wordnet", gzip.compress(rows, 1), "mammals.txt.gz")  # packed anew it is the same
+    for row in ("mammal 1.000000", "mammal 1.000000 nan"):
+        written(tmp_path, row.encode(), "embedding.txt")
+        with pytest.raises(BrokenFile, match="embedding.txt: (is not what it should be|holds coordinates)"):
+            read_embedding(tmp_path / "embedding.txt", ["mammal"])
+    written(tmp_path / "wordnet", b"mammal 1.000000 2.000000", "embedding.txt.gz")
+    with pytest.raises(BrokenFile, match="holds other names than the 1,180 that are expected"):
+        wordnet_embedding(tmp_path)
+    written(tmp_path / "wordnet", gzip.compress(rows.replace(b"otter ", b"Otter ")), "mammals.txt.gz")
+    with pytest.raises(BrokenFile, match="mammals.txt.gz: is not the file that ships: unpacked it has sha256"):
+        wordnet_mammals(tmp_path)
 
 
 def test_nothing_there(tmp_path):
@@ -219,8 +202,6 @@ def test_nothing_there(tmp_path):
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="nodes: got 'most'; allowed is one of all, classes, published"):
-        wordnet_mammals("most")
     for function in (wordnet_mammals, wordnet_embedding):
         with pytest.raises(TypeError, match="root: got 3"):
             function(root=3)

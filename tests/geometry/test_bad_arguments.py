@@ -72,15 +72,9 @@ def test_points_off_the_manifold_are_refused_with_the_reason(m, x, reason):
     assert not ok and reason in why
 
 
-def test_one_bad_point_or_vector_of_a_batch_is_found(curved):
+def test_one_bad_point_of_a_batch_is_found(curved):
     m, x = curved.manifold, curved.points(0)
-    u = curved.tangents(x, 1)
-    assert m.check_point(x) == m.check_tangent(x, u) == (True, None)
-    off = torch.ones(curved.size, curved.size, **DOUBLE).triu() if isinstance(m, SPD) else x
-    if curved.size > 1:
-        assert not m.check_tangent(x, u + 1e-3 * off)[0]
-    for bad in (u * NAN, u[..., :0], torch.zeros(curved.size + 1, curved.size + 1, **DOUBLE)):
-        assert not m.check_tangent(x, bad)[0]
+    assert m.check_point(x) == (True, None)
     x[4] = -x[4] if not isinstance(m, Sphere) else 2 * x[4]
     assert not m.check_point(x)[0]
 

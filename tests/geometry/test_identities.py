@@ -53,7 +53,7 @@ def test_transport_is_an_isometry_that_comes_back_and_keeps_the_velocity(place, 
     m, x, y = place.manifold, place.points(0), place.points(1)
     u, v = place.tangents(x, 2), place.tangents(x, 3)
     moved = m.transport(x, y, u)
-    assert m.check_tangent(y, moved) == (True, None)
+    close(m.project(y, moved), moved)
     close(m.inner(y, moved, m.transport(x, y, v)), m.inner(x, u, v))
     close(m.transport(y, x, moved), u)
     close(m.transport(x, y, m.log(x, y)), -m.log(y, x))
@@ -65,7 +65,10 @@ def test_projection_is_idempotent_and_orthogonal_in_the_ambient_metric(place, cl
     v = normal(tuple(x.shape), stream(1, "v"))
     p = m.project(x, v)
     close(m.project(x, p), p)
-    assert m.check_tangent(x, p) == (True, None)
+    if isinstance(m, (Sphere, Hyperboloid)):  # what is tangent, from first principles
+        close(m.inner(x, x, p), torch.zeros(6, dtype=torch.float64))
+    if isinstance(m, SPD):
+        close(p, p.mT)
     u = place.tangents(x, 2)
     close(m.project(x, u), u)
     if m.point_ndim == 1:  # the metric is defined on all ambient vectors
@@ -75,7 +78,7 @@ def test_projection_is_idempotent_and_orthogonal_in_the_ambient_metric(place, cl
         close((inverse @ (v - p).mT @ inverse @ u).diagonal(dim1=-2, dim2=-1).sum(-1), torch.zeros(6).double())
 
 
-def test_riemannian_gradient_gives_the_slope_along_geodesics(place):
+def test_riemannian_gradient_gives_the_slope_along_geodesics(place, close):
     """Against central differences of a function that knows nothing of the manifold."""
     m, x = place.manifold, place.points(0).requires_grad_()
     target = normal(tuple(x.shape), stream(1, "target"))
@@ -85,7 +88,7 @@ def test_riemannian_gradient_gives_the_slope_along_geodesics(place):
 
     gradient = m.gradient(x, torch.autograd.grad(f(x).sum(), x)[0]).detach()
     x = x.detach()
-    assert m.check_tangent(x, gradient) == (True, None)
+    close(m.project(x, gradient), gradient)
     for seed in (2, 3):
         u, h = place.tangents(x, seed, 1.0), 1e-4
         slope = (f(m.exp(x, h * u)) - f(m.exp(x, -h * u))) / (2 * h)
@@ -174,7 +177,8 @@ def test_many_noisy_steps_stay_on_the_manifold(place):
         assert ((m.inner(x, x, x) + 1).abs() / x[:, 0] ** 2).max() < 1e-14 and m.inner(x, x, u).abs().max() < 1e-10
     if isinstance(m, SPD):
         assert torch.linalg.eigvalsh(x).min() > 0 and (x - x.mT).abs().max() < 1e-10
-    assert m.check_point(x) == (True, None) and m.check_tangent(x, u) == (True, None)
+    assert m.check_point(x) == (True, None)
+    torch.testing.assert_close(m.project(x, u), u, rtol=0, atol=1e-9)
     torch.testing.assert_close(m.norm(x, u), torch.ones(6, dtype=torch.float64), rtol=0, atol=1e-9)
 
 

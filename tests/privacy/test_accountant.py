@@ -232,25 +232,22 @@ def test_the_noise_for_the_budgets_of_the_paper(clients, epsilon, sigma):
     z = privacy.calibrate_sampled(epsilon, 1 / clients, 0.05, 200)
     assert 0.995 * epsilon < privacy.sampled_epsilon(z, 0.05, 200, 1 / clients) <= epsilon
     assert z == pytest.approx(sigma, rel=5e-3)
-    renyi = privacy.calibrate_sampled(epsilon, 1 / clients, 0.05, 200, accountant="rdp")
-    expected = {(500, 1): 2.1163, (500, 2): 1.3413, (1000, 1): 2.2581, (1000, 2): 1.4109}[clients, epsilon]
-    assert renyi == pytest.approx(expected, rel=5e-3) and renyi > z
+    renyi = {(500, 1): 2.1163, (500, 2): 1.3413, (1000, 1): 2.2581, (1000, 2): 1.4109}[clients, epsilon]
+    found = privacy.sampled_epsilon(renyi, 0.05, 200, 1 / clients, accountant="rdp")
+    assert found == pytest.approx(epsilon, rel=5e-3) and renyi > z
 
 
-@pytest.mark.parametrize(
-    ("sampler", "account", "count"),
-    [("poisson", "pld", 4), ("poisson", "rdp", 20), ("none", "pld", 20), ("none", "rdp", 20), ("fixed", "rdp", 0)],
-)
-def test_calibration_lands_just_below_the_budget(sampler, account, count):
+@pytest.mark.parametrize(("sampler", "count"), [("poisson", 4), ("none", 20), ("fixed", 0)])
+def test_calibration_lands_just_below_the_budget(sampler, count):
     rng = np.random.default_rng(8)
     for _ in range(count):
         rate, rounds = float(10 ** rng.uniform(-2.5, -0.05)), int(10 ** rng.uniform(0, 3.5))
         delta, epsilon = float(10 ** rng.uniform(-7, -3)), float(10 ** rng.uniform(-1, 1.5))
-        z = privacy.calibrate_sampled(epsilon, delta, rate, rounds, sampler, account)
-        found = privacy.sampled_epsilon(z, rate, rounds, delta, sampler, account)
+        z = privacy.calibrate_sampled(epsilon, delta, rate, rounds, sampler)
+        found = privacy.sampled_epsilon(z, rate, rounds, delta, sampler)
         assert 0.995 * epsilon < found <= epsilon
-    z = privacy.calibrate_sampled(2.0, 1e-3, 0.05, 200, sampler, account)
-    assert 1.99 < privacy.sampled_epsilon(z, 0.05, 200, 1e-3, sampler, account) <= 2.0
+    z = privacy.calibrate_sampled(2.0, 1e-3, 0.05, 200, sampler)
+    assert 1.99 < privacy.sampled_epsilon(z, 0.05, 200, 1e-3, sampler) <= 2.0
 
 
 def test_calibration_at_its_ends():

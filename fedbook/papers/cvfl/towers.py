@@ -166,11 +166,11 @@ def tower(name: str, shape: Sequence[int], width: int, activation: str = "tanh")
 class Fusion(Network):
     """The server's network: ``apply(theta0, combine(views)) -> logits``, of M parties' embeddings.
 
-    ``widths``: P_m of each party in order. A party that trains while the others stand still puts its own block to what
-    the others sent: ``put(others, own, columns(m))``, the same code for every party, so that parties of equal width
-    are simulated together by ``vmap`` (or by a leading axis) with a row of columns for each. ``others`` are all
-    embeddings side by side, of which the party's own columns are replaced; where the fusion ``sums``, the sum of the
-    others' without its own.
+    ``widths``: P_m of each party in order; P is their sum, or P_m where embeddings are added. A party that trains
+    while the others stand still puts its own block to what the others sent: ``put(others, own, columns(m))``, the same
+    code for every party, so that parties of equal width are simulated together by ``vmap`` (or by a leading axis) with
+    a row of columns for each. ``others`` are all embeddings side by side, of which the party's own columns are
+    replaced; where the fusion ``sums``, the sum of the others' without its own.
     """
 
     widths: tuple[int, ...]
@@ -186,16 +186,11 @@ class Fusion(Network):
         """Whether only the sum of the embeddings is needed (which secure aggregation can give)."""
         return self.kind in ("sum", "logits")
 
-    @property
-    def input_width(self) -> int:
-        """Components of z: all parties' P_m, or P of a sum."""
-        return self.widths[0] if self.sums else sum(self.widths)
-
     def apply(self, theta0: Mapping[str, Tensor], z: Tensor) -> Tensor:
         """The logits of combined embeddings.
 
-        Shapes: ``z`` [..., B, input_width] to [..., B, classes]; the leaves of ``theta0`` without leading axes, or with
-        as many as z has (one theta_0 for each z). Raises: KeyError (a missing parameter).
+        Shapes: ``z`` [..., B, P] to [..., B, classes]; the leaves of ``theta0`` without leading axes, or with as many
+        as z has (one theta_0 for each z). Raises: KeyError (a missing parameter).
         """
         for place, layer in enumerate(self.module):
             if isinstance(layer, nn.Linear):
@@ -208,7 +203,7 @@ class Fusion(Network):
     def combine(self, views: Sequence[Tensor]) -> Tensor:
         """All parties' embeddings as one: side by side, or their sum, in the order of the parties.
 
-        Shapes: M tensors [..., B, P_m] to [..., B, input_width].
+        Shapes: M tensors [..., B, P_m] to [..., B, P].
         """
         return functools.reduce(torch.add, views) if self.sums else torch.cat(list(views), -1)
 
@@ -221,8 +216,8 @@ class Fusion(Network):
         """z with the block ``own``: in place of its columns, or added to the others' sum.
 
         A gradient flows into ``own`` alone; of embeddings side by side the other columns keep every bit.
-        Shapes: ``others`` [..., B, input_width], ``own`` [..., B, P_m], ``columns`` [..., P_m] to the shape of
-        ``others``, with the leading axes of ``own``.
+        Shapes: ``others`` [..., B, P], ``own`` [..., B, P_m], ``columns`` [..., P_m] to the shape of ``others``, with
+        the leading axes of ``own``.
         """
         others = others.detach()
         if self.sums:

@@ -183,7 +183,7 @@ class Config(Settings):
         if math.isinf(clip_norm):
             raise arguments.wrong(ValueError, "clip_norm", clip_norm, "a finite bound with a budget epsilon")
         if self.accountant == "paper":
-            return replace(self, noise_multiplier=paper_sigma(self.epsilon, delta, self.client_rate, self.rounds).sigma)
+            return replace(self, noise_multiplier=paper_sigma(self.epsilon, delta, self.client_rate, self.rounds))
         rate = self.accounted_rate(num_clients)  # a cohort that is no whole number is refused here
         word = "none" if self.counted == "fixed" and heads else self.counted
         sigma = calibrate_sampled(self.epsilon, delta, rate, self.rounds, sampler=word)

@@ -12,13 +12,13 @@ from torch import Tensor
 from fedbook.randomness import stream
 
 
-def split_alignment(train_x: Tensor, train_y: Tensor, count: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+def split_alignment(train_x: Tensor, train_y: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """``count`` of the training images, taken out for everybody, and the rest with its labels, in its old order.
 
     The alignment images' labels are not returned. They are chosen without a look at classes; fewer are the beginning
-    of more. ``seed``: of this choice alone, not of a run.
+    of more.
     Shapes: ``train_x`` [N, ...], ``train_y`` [N] integers -> [count, ...], [N - count, ...], [N - count].
     """
-    order = torch.from_numpy(stream(seed, "alignment set").permutation(len(train_y)))
+    order = torch.from_numpy(stream(0, "alignment set").permutation(len(train_y)))
     chosen, rest = order[:count], order[count:].sort().values
     return train_x[chosen], train_x[rest], train_y[rest]

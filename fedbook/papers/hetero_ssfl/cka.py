@@ -124,20 +124,6 @@ def factor(representations: Sequence[Tensor], weights: Sequence[float], normalis
 
 
 @torch.no_grad()
-def ceiling(mean: Tensor, rank: int) -> Tensor:
-    """The largest CKA with the mean kernel that a representation of width ``rank`` can have.
-
-    sqrt(sum of the ``rank`` largest lambda_i^2 / sum of all), lambda the eigenvalues of H mean H; 0 if it is constant.
-    Shapes: [..., L, L] -> [...]; the eigenvalues cost L^3.
-    Source: D9.
-    """
-    rank = arguments.integer("rank", rank, 1)
-    squares = torch.linalg.eigvalsh(_scaled(_varying_gram(mean))).clamp_min(0).square().flip(-1)
-    whole = squares.sum(-1)
-    return (squares[..., :rank].sum(-1) / torch.where(whole == 0, 1, whole)).sqrt()
-
-
-@torch.no_grad()
 def pairwise_cka(representations: Sequence[Tensor], unbiased: bool = False) -> Tensor:
     """Linear CKA of every two of N representations, each read once: float64 [N, N]; NaN rows where one is not finite.
 

@@ -85,13 +85,11 @@ def softmax_loss(x: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
     return torch.log1p(rest / positive).mean(), Hyperboloid().project(x, -(pull @ x + pull.T @ x))
 
 
-def train_embedding(
-    taxonomy: Taxonomy, radius: float = 12.0, steps: int = 400, lr: float = 0.1, start: Tensor | None = None
-) -> Tensor:
+def train_embedding(taxonomy: Taxonomy, radius: float = 12.0, steps: int = 400, start: Tensor | None = None) -> Tensor:
     """The words in the hyperbolic plane, so that ancestors are near: ``steps`` of Riemannian Adam on ``softmax_loss``.
 
     ``radius``: how far from the origin a word may lie (12: the edge 1 - 1.2e-5 of the Poincare disk). The step size
-    falls from ``lr`` to 0 along a cosine. ``start``: where to begin (None: ``sector_layout``).
+    falls from 0.1 to 0 along a cosine. ``start``: where to begin (None: ``sector_layout``).
     Shapes: float64 [n, 3] on the hyperboloid. Of 1,180 words a step takes about 15 ms.
     Source: Nickel and Kiela 2018, section 3; Becigneul and Ganea 2019 (Adam).
     """
@@ -102,7 +100,7 @@ def train_embedding(
         _, gradient = softmax_loss(x, taxonomy.pairs)
         m = 0.9 * m + 0.1 * gradient
         v = 0.99 * v + 0.01 * manifold.inner(x, gradient, gradient).clamp(min=0)[:, None]
-        size = lr * (1 + math.cos(math.pi * t / steps)) / 2
+        size = 0.1 * (1 + math.cos(math.pi * t / steps)) / 2
         step = size * (m / (1 - 0.9**t)) / ((v / (1 - 0.99**t)).sqrt() + 1e-15)
         y = _within(manifold.exp(x, -step), radius)
         x, m = y, manifold.project(y, manifold.transport(x, y, m))

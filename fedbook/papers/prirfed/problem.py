@@ -134,9 +134,9 @@ class ManifoldProblem:
             object.__setattr__(self, "_moment_matrix", z.mT @ z / len(z))
         return self.__dict__["_moment_matrix"]
 
-    def _pooled(self, function: Callable[[Tensor, Records], Tensor], x: Tensor, chunk: int = 20_000) -> Tensor:
-        """The mean over all records of ``function`` at each point, ``chunk`` records at a time, point by point."""
-        count, totals = len(next(iter(self.samples.values()))), []
+    def _pooled(self, function: Callable[[Tensor, Records], Tensor], x: Tensor) -> Tensor:
+        """The mean over all records of ``function`` at each point, 20,000 records at a time, point by point."""
+        count, chunk, totals = len(next(iter(self.samples.values()))), 20_000, []
         for point in x:
             pieces = [
                 function(point, {name: z[i : i + chunk] for name, z in self.samples.items()})

@@ -43,18 +43,18 @@ def mammal_words(root: Root = None) -> Words:
 
     Raises: DataNotFound, BrokenFile. Source: PriRFed, section 6.3.
     """
-    taxonomy = wordnet_mammals(root=root)
+    taxonomy = wordnet_mammals(root)
     return Words(taxonomy, laplacian_features(taxonomy), wordnet_embedding(root))
 
 
-def synthetic_tree(seed: int = 0) -> Words:
+def synthetic_tree() -> Words:
     """A tree that is drawn, not learned: 1,093 nodes, six levels below the root, three children each.
 
     A node of depth k lies 0.65 k from the origin, at the middle of its sector, moved by up to 15 % of the sector's
     width. Features: the place in the Poincare disk, a zero behind it, all with noise of standard deviation 0.02.
     Names are paths: "0", "0.1", "0.1.2" ...
     """
-    rng = stream(seed, "synthetic tree")
+    rng = stream(0, "synthetic tree")
     names, edges, sectors, depth = ["0"], [], [(0.0, 2 * math.pi)], [0]
     for node in range(364):  # those above the last level, which has 3^6 nodes
         low, width = sectors[node]

@@ -143,8 +143,9 @@ def test_fusions_by_hand():
     for name in FUSIONS:
         net, theta0, views = setting(name)
         z, p = net.combine(views), list(theta0.values())
-        assert z.shape == (6, net.input_width) and net.sums == (name in ("sum", "logits"))
+        assert net.sums == (name in ("sum", "logits"))
         side_by_side, added = torch.cat(views, 1), sum(views) if net.sums else None
+        assert torch.equal(z, added if net.sums else side_by_side)
         wanted = {
             "concat": lambda p=p, s=side_by_side: s @ p[0].T + p[1],
             "concat_mlp": lambda p=p, s=side_by_side: (s @ p[0].T + p[1]).clamp(min=0) @ p[2].T + p[3],

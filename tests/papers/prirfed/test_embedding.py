@@ -57,7 +57,7 @@ def test_loss_and_gradient_by_their_definition():
     assert float(loss) == pytest.approx(float(expected.detach()), rel=1e-12)
     (slope,) = torch.autograd.grad(expected, x)
     assert torch.allclose(gradient, H.gradient(x.detach(), slope), atol=1e-10)
-    assert H.check_tangent(x.detach(), gradient)[0]
+    assert torch.allclose(H.project(x.detach(), gradient), gradient)
     along = H.project(x.detach(), some_points(15, seed=1))
     ahead, behind = (naive_loss(H.exp(x.detach(), t * along), tree.pairs) for t in (1e-5, -1e-5))
     assert float(H.inner(x, gradient, along).sum()) == pytest.approx(float(ahead - behind) / 2e-5, rel=1e-6)
