@@ -117,7 +117,9 @@ def calibrate_sampled(epsilon: float, delta: float, rate: float, rounds: int, sa
 
 
 def paper_sigma(epsilon: float, delta: float, rate: float, rounds: int) -> float:
-    """The noise multiplier of DP2-FedSAM's Theorem 2, for the record: where (24)'s condition fails it proves nothing.
+    """The noise multiplier of DP2-FedSAM's Theorem 2, for the record: the theorem is false.
+
+    It leaves out (24)'s conditions, and for cohorts of a fixed size (24) needs noise of sigma times 2 C, not sigma C.
 
     With L = log(1/delta): sigma^2 = 7 r^2 T (epsilon + 2 L) / epsilon^2, from the order 1 + 2 L / epsilon.
 

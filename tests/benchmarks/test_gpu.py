@@ -1,7 +1,10 @@
-"""What runs on a GPU the day there is one: at tiny size on the CPU it runs, and all ways end alike."""
+"""What runs on a GPU the day there is one: stored as it ends, within its budget, gone on with, the same numbers."""
 
 import json
+import math
+import time
 
+import pytest
 import torch
 from torch import nn
 
@@ -11,12 +14,38 @@ from fedbook.learning.encoders import encoder
 from fedbook.randomness import normal, stream
 
 
-def test_the_command_stores_a_table_at_tiny_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu, "TABLES", {"mlp": gpu.TABLES["mlp"]})
+@pytest.mark.slow
+def test_all_tables_at_tiny_size_and_not_again(tmp_path, monkeypatch):
     assert gpu.main(["--tiny", "--out", str(tmp_path)]) == 0
-    (row,) = json.loads((tmp_path / "gpu_mlp.json").read_text())["rows"]
-    assert row["apart"].keys() == {"local", "vmap", "stacked", "stacked 10"} and max(row["apart"].values()) < 1e-5
-    assert not row["failed"] and min(row["ms"].values()) > 0
+    tables = {name: json.loads((tmp_path / f"gpu_{name}.json").read_text()) for name in gpu.TABLES}
+    for name, table in tables.items():
+        assert {word: table[word] for word in gpu.stamp(True)} == gpu.stamp(True) and table["seconds"] > 0
+        for row in table["rows"]:
+            assert not row["failed"] and all(ms > 0 for ms in row.get("ms", {}).values()), name
+            assert all(distance < 1e-5 for distance in row.get("apart", {}).values()), row
+    assert tables["mlp"]["rows"][0]["apart"].keys() == {"local", "vmap", "stacked", "stacked 10"}
+    assert tables["encoder"]["rows"][0]["share"].keys() == {"full", "mixed", "mixed, channels last"}
+    asked, path = [], tmp_path / "gpu_cnn.json"
+    monkeypatch.setattr(gpu, "TABLES", {name: lambda device: asked.append(device) or [] for name in tables})
+    path.write_text(json.dumps(tables["cnn"] | {"commit": "another"}))
+    assert gpu.main(["--tiny", "--out", str(tmp_path)]) == 0 and asked == ["cpu"]
+    assert json.loads(path.read_text())["rows"] == []
+
+
+def test_the_budget_ends_a_call_and_the_next_goes_on(tmp_path, monkeypatch):
+    asked, seconds = [], {"one": 0.0, "two": 60.0, "three": 0.0}
+
+    def rows(name, device):
+        asked.append(name)
+        time.sleep(seconds[name])
+        return [{"failed": {}}]
+
+    monkeypatch.setattr(gpu, "TABLES", {name: gpu.partial(rows, name) for name in seconds})
+    begun, words = time.monotonic(), ["--tiny", "--out", str(tmp_path), "--budget"]
+    assert gpu.main([*words, "3"]) == 0 and asked == ["one", "two"] and time.monotonic() - begun < 30
+    assert [path.name for path in tmp_path.iterdir()] == ["gpu_one.json"]
+    seconds["two"] = 0.0
+    assert gpu.main([*words, "300"]) == 0 and asked == ["one", "two", "two", "three"]
 
 
 def test_a_way_that_fails_is_named_and_the_others_are_measured():
@@ -48,3 +77,27 @@ def test_every_entry_is_one_that_the_command_knows_and_what_is_missing_is_said(t
     assert gpu_paper.main(["--out", str(tmp_path / "out")]) == 2 and not (tmp_path / "out").exists()
     said = capsys.readouterr().out
     assert "GPU" in said and "part_b" in said and "part_a" not in said and "FEDBOOK_DATA" in said
+
+
+@pytest.mark.slow
+def test_two_pieces_are_one_run(tmp_path, monkeypatch):
+    """The first piece ends when three rounds are there, before the long entry's end; the second has all the time."""
+    first = next(iter(gpu_paper.commands(True)))
+    state = tmp_path / "cut" / "gpu-paper" / first.replace(" ", "_")
+
+    def table(name, clock):
+        monkeypatch.setattr(gpu_paper, "clock", clock)
+        assert gpu_paper.main(["--tiny", "--out", str(tmp_path / name)]) == 0
+        return json.loads((tmp_path / name / gpu_paper.TABLE).read_text())
+
+    whole = table("whole", lambda: 0.0)
+    begun = table("cut", lambda: math.inf if gpu_paper.rounds(state) >= 3 else 0.0)
+    assert begun.keys() == {first} and "result" not in begun[first]
+    end = begun[first]["pieces"][0]["rounds"][1]
+    cut = table("cut", lambda: 0.0)
+    assert 3 <= end < 60 and [piece["rounds"] for piece in cut[first]["pieces"]] == [[0, end], [end, 60]]
+    assert cut.keys() == whole.keys() == gpu_paper.commands(True).keys()
+    for name in whole:
+        for entry in (whole[name], cut[name]):
+            del entry["result"]["seconds"]
+        assert all(cut[name][part] == whole[name][part] for part in ("command", "settings", "result"))
