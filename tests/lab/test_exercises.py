@@ -7,6 +7,7 @@ import pkgutil
 import re
 
 import nbformat
+import numpy as np
 import pytest
 import torch
 
@@ -235,10 +236,39 @@ ANSWERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("id", ALL)
+# one exercise of each kind: functions judged against the solution or by a loop of the chapter's own; a number, a whole
+# number, a list and a mapping judged by `not_right`; a line of a listing, a list, a mapping and a word judged otherwise
+KINDS = ["test-1", "00-6", "00-8", "00-p6", "00-p7", "03-1", "02-7", "05-5", "02-6", "00-3", "05-6", "01-6", "05-8"]
+
+
+@pytest.mark.parametrize("id", KINDS)
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda a: type(a).__name__)
 def test_nonsense_never_raises_nor_passes_and_gets_a_message(id, answer):
     says_wrong(id, answer)
+
+
+def filled(value, number):
+    """The right answer with ``number`` in place of all that it holds: of the right kind and shape."""
+    if isinstance(value, dict):
+        return {name: filled(inner, number) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(filled(inner, number) for inner in value)
+    if isinstance(value, torch.Tensor):
+        return torch.full(value.shape, number, dtype=torch.float64)
+    return np.full(value.shape, number) if isinstance(value, np.ndarray) else number
+
+
+@pytest.mark.parametrize("id", ALL)
+def test_no_exercise_lets_nonsense_of_the_right_shape_pass(id):
+    solution = find(id).solution
+    for number in (NAN, math.inf):
+        if callable(solution):
+            says_wrong(id, lambda *a, n=number, **k: filled(solution(*a, **k), n))
+        else:
+            says_wrong(id, filled(solution, number))
+    for value in (Hostile(), {}):
+        says_wrong(id, gives(value) if callable(solution) else value)
+    says_wrong(id, raises(SystemExit(3)))
 
 
 def test_places_left_open_are_not_attempted():
