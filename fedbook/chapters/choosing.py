@@ -139,16 +139,15 @@ def _held(counts, by_class):
     hints=("One client's mixture is its row of counts divided by the row's sum.",
            "Weigh the accuracies of a row by these shares, then take the mean over rows."),
     wrong_answers=(
-        WrongAnswer("all classes alike", lambda counts, by_class: by_class.mean().item(), "expected",
+        WrongAnswer(lambda counts, by_class: by_class.mean().item(),
                     "That counts every class the same. A client that holds no coats is not asked about coats."),
-        WrongAnswer("images pooled", _pooled, "expected",
+        WrongAnswer(_pooled,
                     "You weighed by all images together. Every client counts the same here, however many it holds."),
-        WrongAnswer("held or not", _held, "expected",
-                    "You asked only whether a class is held, not how much of it: weigh by the images."),
-        WrongAnswer("no shares", lambda counts, by_class: (counts * by_class).sum(1).mean().item(), "expected",
+        WrongAnswer(_held, "You asked only whether a class is held, not how much of it: weigh by the images."),
+        WrongAnswer(lambda counts, by_class: (counts * by_class).sum(1).mean().item(),
                     "Counts are not shares: divide each row by its sum."),
-        WrongAnswer("columns", lambda counts, by_class: (counts / counts.sum(0) * by_class).sum(1).mean().item(),
-                    "expected", "You divided by the sums of columns. A client is a row: dim=1."),
+        WrongAnswer(lambda counts, by_class: (counts / counts.sum(0) * by_class).sum(1).mean().item(),
+                    "You divided by the sums of columns. A client is a row: dim=1."),
     ),
 )  # fmt: skip
 def check_own_accuracy(answer: Callable[..., Any]) -> str | None:
@@ -170,11 +169,10 @@ def check_own_accuracy(answer: Callable[..., Any]) -> str | None:
            "H (H + 1) / 2 numbers, and a number in single precision takes four bytes."),
     why="64 · 65 / 2 = 2080 numbers of four bytes.",
     wrong_answers=(
-        WrongAnswer("whole matrix", 16384, "got 16384", "That is every entry. Below the diagonal nothing is new."),
-        WrongAnswer("numbers", 2080, "got 2080", "That many numbers. Each takes four bytes."),
-        WrongAnswer("no diagonal", 8064, "got 8064", "The diagonal has to be sent too."),
-        WrongAnswer("half exactly", 8192, "got 8192", "Half of the entries cuts the diagonal in two."),
-        WrongAnswer("no number", "many", "another number"),
+        WrongAnswer(16384, "That is every entry. Below the diagonal nothing is new."),
+        WrongAnswer(2080, "That many numbers. Each takes four bytes."),
+        WrongAnswer(8064, "The diagonal has to be sent too."),
+        WrongAnswer(8192, "Half of the entries cuts the diagonal in two."),
     ),
 )  # fmt: skip
 def check_matrix_bytes(answer: Any) -> str | None:
@@ -225,14 +223,13 @@ def _never_none(points, accuracy, epsilon):
            "`min(names, key=..., default=None)` answers None for an empty list.",
            "A limit may be met exactly."),
     wrong_answers=(
-        WrongAnswer("most accurate", _most_accurate, "expected",
+        WrongAnswer(_most_accurate,
                     "That is the most accurate one within the limits. Asked is the one with the fewest megabytes."),
-        WrongAnswer("no privacy", _without_privacy, "expected", "The limit on epsilon was not kept."),
-        WrongAnswer("no accuracy", _without_accuracy, "expected", "The cheapest of all may be worth nothing."),
-        WrongAnswer("strictly", _strict, "expected", "A method that meets a limit exactly is within it."),
-        WrongAnswer("minimum first", _filtered_last, "got None",
-                    "Nothing was found where something fits: throw out first, then take the minimum."),
-        WrongAnswer("always one", _never_none, "expected", "Where nothing is good enough the honest answer is None."),
+        WrongAnswer(_without_privacy, "The limit on epsilon was not kept."),
+        WrongAnswer(_without_accuracy, "The cheapest of all may be worth nothing."),
+        WrongAnswer(_strict, "A method that meets a limit exactly is within it."),
+        WrongAnswer(_filtered_last, "Nothing was found where something fits: throw out first, then take the minimum."),
+        WrongAnswer(_never_none, "Where nothing is good enough the honest answer is None."),
     ),
 )  # fmt: skip
 def check_cheapest(answer: Callable[..., Any]) -> str | None:
@@ -268,19 +265,18 @@ CASES = {
         "with far more images were not run. "
         "Without labels a client can train no head, so features come first.",
     wrong_answers=(
-        WrongAnswer("one for all", dict.fromkeys(CASES, "shared"), "phones",
+        WrongAnswer(dict.fromkeys(CASES, "shared"),
                     "In their own mixture of classes the shared model stands below the personal ones."),
-        WrongAnswer("personal for newcomers", CASES | {"one model for newcomers": "personal"}, "newcomers",
+        WrongAnswer(CASES | {"one model for newcomers": "personal"},
                     "A newcomer has no head yet, and others' heads know only others' classes."),
-        WrongAnswer("heads at ten", CASES | {"ten hospitals, patients hidden": "personal"}, "hospitals",
+        WrongAnswer(CASES | {"ten hospitals, patients hidden": "personal"},
                     "Row C: with twenty clients the best private row is not above alone, and ten are fewer."),
-        WrongAnswer("phones alone", CASES | {"phones, each its own user": "alone"}, "phones",
+        WrongAnswer(CASES | {"phones, each its own user": "alone"},
                     "Row B's methods stand above alone in the own mixture, and no privacy is asked for."),
-        WrongAnswer("noise at ten", CASES | {"ten hospitals, patients hidden": "shared"}, "hospitals",
+        WrongAnswer(CASES | {"ten hospitals, patients hidden": "shared"},
                     "Divide the same noise by ten clients in place of forty: with few clients it drowns the model."),
-        WrongAnswer("labels needed", CASES | {"images without labels": "personal"}, "without labels",
+        WrongAnswer(CASES | {"images without labels": "personal"},
                     "A head is trained on labels, which nobody has there."),
-        WrongAnswer("a word", "shared", "dictionary"),
     ),
 )  # fmt: skip
 def check_cases(answer: Any) -> str | None:

@@ -32,12 +32,10 @@ STUB_OPERATIONS = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST"
 
 @dataclass(frozen=True)
 class WrongAnswer:
-    """A mistake that learners make: ``phrase`` must stand in the verdict, ``hint`` is shown with it."""
+    """A mistake that learners make, and the hint that is shown with its verdict."""
 
-    name: str
     answer: Any
-    phrase: str
-    hint: str = ""
+    hint: str
 
 
 @dataclass(frozen=True)
@@ -256,7 +254,7 @@ def _watched(function: Callable, raised: list[BaseException]) -> Callable:
 def _hint(one: Exercise, problem: str) -> str:
     """The hint of the known wrong answer with the same problem, else nothing."""
     for known in one.wrong_answers:
-        if known.hint and _judge(one, known.answer) == (WRONG, problem):
+        if _judge(one, known.answer) == (WRONG, problem):
             return known.hint
     return ""
 
