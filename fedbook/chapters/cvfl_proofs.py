@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from fedbook.chapters import errata
-from fedbook.lab.compare import first_difference
-from fedbook.lab.exercises import WrongAnswer, by_hand, exercise
+from fedbook.lab.exercises import WrongAnswer, by_cases, by_hand
 
 ERRATA = errata.read("cvfl")
 
@@ -72,7 +70,7 @@ def _bits(law: Callable[[float, int], float], per: bool = True) -> Callable[[flo
     return found
 
 
-@exercise(
+by_cases(
     "05-p3",
     solution=solution_bits_needed,
     hints=(
@@ -98,17 +96,15 @@ def _bits(law: Callable[[float, int], float], per: bool = True) -> Callable[[flo
             "Bits are whole: round up.",
         ),
     ),
-)
-def check_bits_needed(answer: Any) -> str | None:
-    cases = [
+    cases=[
         {"width": 2.0, "numbers": 1, "error": 0.1},
         {"width": 2.0, "numbers": 32, "error": 1.0},
         {"width": 2.0, "numbers": 32, "error": 0.1},
         {"width": 4.0, "numbers": 7, "error": 0.003},
         {"width": 1.0, "numbers": 64, "error": 5.0},
         {"width": 1.0, "numbers": 3, "error": 1.0},
-    ]
-    return first_difference(answer, solution_bits_needed, cases)
+    ],
+)
 
 
 # --- 05-p4, code: Algorithm 1's direction from a returned derivative
@@ -131,7 +127,7 @@ def _direction(sign: float = 1.0, divide: bool = True, mean: bool = False) -> Ca
     return found
 
 
-@exercise(
+by_cases(
     "05-p4",
     solution=solution_own_direction,
     hints=(
@@ -144,10 +140,8 @@ def _direction(sign: float = 1.0, divide: bool = True, mean: bool = False) -> Ca
         WrongAnswer(_direction(divide=False), "The loss is a mean over the batch: the error counts 1 / B."),
         WrongAnswer(_direction(mean=True), "delta already has the 1 / B of the mean: add up over the samples."),
     ),
-)
-def check_own_direction(answer: Any) -> str | None:
-    cases = [
+    cases=[
         {"x": [1.0, 1.0], "h": [0.4, 0.0], "sent": [1.0, 0.0], "delta": [0.25, 0.25]},
         {"x": [1.0, -0.5, 2.0], "h": [0.3, 0.7, -0.2], "sent": [0.0, 1.0, 0.0], "delta": [0.1, -0.4, 0.2]},
-    ]
-    return first_difference(answer, solution_own_direction, cases)
+    ],
+)

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from fedbook.chapters.fedsc import draw_learning
 from fedbook.lab import gallery, style
-from fedbook.lab.compare import first_difference, short
+from fedbook.lab.compare import short
 from fedbook.lab.draw import draw_images
-from fedbook.lab.exercises import WrongAnswer, by_hand, exercise
+from fedbook.lab.exercises import WrongAnswer, by_cases, by_hand, exercise
 
 __all__ = [
     "draw_images", "draw_learning", "draw_losses", "draw_radius", "draw_rates", "draw_system", "draw_updates",
@@ -151,7 +151,10 @@ def solution_clip_cohort(updates, bound):
     return updates * (bound / lengths.clamp(min=1e-12)).clamp(max=1.0)
 
 
-@exercise(
+_MIXED = torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]], dtype=torch.float64)
+
+
+by_cases(
     "04-1",
     solution=solution_clip_cohort,
     hints=("One length a row: `norm(dim=1, keepdim=True)`.", "A row that is short enough keeps the factor 1."),
@@ -169,12 +172,8 @@ def solution_clip_cohort(updates, bound):
                     * (bound / updates.square().sum(1, keepdim=True).clamp(min=1e-12)).clamp(max=1.0),
                     "You divided by the squared length."),
     ),
+    cases=[{"updates": _MIXED, "bound": 1.0}, {"updates": _MIXED, "bound": 0.25}],
 )  # fmt: skip
-def check_clip_cohort(answer: Callable[..., Any]) -> str | None:
-    mixed = torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]], dtype=torch.float64)
-    return first_difference(
-        answer, solution_clip_cohort, [{"updates": mixed, "bound": 1.0}, {"updates": mixed, "bound": 0.25}]
-    )
 
 
 # --- 04-2: the length of the noise
@@ -226,7 +225,7 @@ def solution_gaussian_renyi(order, shift, sigma):
     return order * shift**2 / (2 * sigma**2)
 
 
-@exercise(
+by_cases(
     "04-4",
     solution=solution_gaussian_renyi,
     hints=("Write the ratio of the densities as exp(shift x / sigma^2 - shift^2 / (2 sigma^2)).",
@@ -244,10 +243,8 @@ def solution_gaussian_renyi(order, shift, sigma):
         WrongAnswer(lambda order, shift, sigma: order / (2 * sigma**2),
                     "That is a shift of 1. A shorter update is hidden better."),
     ),
+    cases=[{"order": 2, "shift": 1.5, "sigma": 2.0}, {"order": 5, "shift": 0.5, "sigma": 1.5}],
 )  # fmt: skip
-def check_gaussian_renyi(answer: Any) -> str | None:
-    cases = [{"order": 2, "shift": 1.5, "sigma": 2.0}, {"order": 5, "shift": 0.5, "sigma": 1.5}]
-    return first_difference(answer, solution_gaussian_renyi, cases)
 
 
 # --- 04-5: one private round

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from fedbook.chapters import errata
-from fedbook.lab.compare import first_difference
-from fedbook.lab.exercises import WrongAnswer, by_hand, exercise
+from fedbook.lab.exercises import WrongAnswer, by_cases, by_hand
 from fedbook.randomness import normal, stream
 
 KINDS = {
@@ -47,7 +46,12 @@ def _contrast(
     return answer
 
 
-@exercise(
+def _contrast_case(case: int, rows: int, width: int, alpha: float) -> dict[str, Any]:
+    rng = stream(case, "exercise contrast")
+    return {"Z": normal((rows, width), rng), "alpha": alpha, "frozen": normal((width, width), rng)}
+
+
+by_cases(
     "01-p1",
     solution=solution_contrast_gradient,
     hints=("Follow the proof: d of the contrast is Tr(G dR) with G = alpha R + (1 - alpha) sym frozen.",
@@ -61,13 +65,8 @@ def _contrast(
         WrongAnswer(_contrast(own=2.0), "The half in front of |R|^2 has already cancelled the two of the square."),
         WrongAnswer(_contrast(swap=True), "alpha belongs to the own matrix, 1 - alpha to the frozen one."),
     ),
+    cases=[_contrast_case(0, 5, 2, 0.3), _contrast_case(1, 4, 3, 0.8)],
 )  # fmt: skip
-def check_contrast_gradient(answer: Any) -> str | None:
-    cases = []
-    for case, (rows, width, alpha) in enumerate(((5, 2, 0.3), (4, 3, 0.8))):
-        rng = stream(case, "exercise contrast")
-        cases.append({"Z": normal((rows, width), rng), "alpha": alpha, "frozen": normal((width, width), rng)})
-    return first_difference(answer, solution_contrast_gradient, cases, 1e-6)
 
 
 # --- 01-p2, by hand: z^2 is 0, 1, 4 with mean 5/3 and variance 26/9; n = 3, B = 2

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import torch
 from matplotlib.axes import Axes
@@ -11,9 +10,8 @@ from matplotlib.lines import Line2D
 from torch import Tensor
 
 from fedbook.lab import gallery, style
-from fedbook.lab.compare import first_difference
 from fedbook.lab.draw import draw_images
-from fedbook.lab.exercises import WrongAnswer, by_hand, exercise
+from fedbook.lab.exercises import WrongAnswer, by_cases, by_hand
 
 __all__ = [
     "draw_byol", "draw_clouds", "draw_images", "draw_learning", "draw_matrices", "draw_pipeline", "draw_rows",
@@ -172,7 +170,7 @@ def solution_centre_by_means(K):
     return K - rows - columns + K.mean()
 
 
-@exercise(
+by_cases(
     "02-2",
     solution=solution_centre_by_means,
     hints=("H K subtracts the mean of each column. What does multiplying by H from the right do?",
@@ -187,10 +185,8 @@ def solution_centre_by_means(K):
         WrongAnswer(lambda K: K - K.mean(0, keepdim=True) - K.mean(1, keepdim=True) - K.mean(),
                     "The mean of everything was subtracted twice already: add it, once."),
     ),
+    cases=[{"K": a @ a.T} for a in _tensors((3, 2), (5, 4))],
 )  # fmt: skip
-def check_centre(answer: Callable[..., Any]) -> str | None:
-    cases = [{"K": a @ a.T} for a in _tensors((3, 2), (5, 4))]
-    return first_difference(answer, solution_centre_by_means, cases)
 
 
 # --- 02-3: what leaves CKA unchanged
@@ -244,7 +240,10 @@ def _cka_rows(A, B):
     return (A.T @ B).square().sum() / ((A.T @ A).norm() * (B.T @ B).norm())
 
 
-@exercise(
+_A, _B, _C = _tensors((6, 2), (6, 3), (6, 5))
+
+
+by_cases(
     "02-4",
     solution=solution_cka_of_features,
     hints=("Centring a kernel is centring the columns of A.",
@@ -257,10 +256,8 @@ def _cka_rows(A, B):
         WrongAnswer(_cka_rows, "That subtracts each image's own mean. Subtract the mean image."),
         WrongAnswer(lambda A, B: torch.tensor(1.0), "Only equal kernels have CKA 1."),
     ),
+    cases=[{"A": _A, "B": _B}, {"A": _B, "B": _C}],
 )  # fmt: skip
-def check_cka_of_features(answer: Callable[..., Any]) -> str | None:
-    a, b, c = _tensors((6, 2), (6, 3), (6, 5))
-    return first_difference(answer, solution_cka_of_features, [{"A": a, "B": b}, {"A": b, "B": c}])
 
 
 # --- 02-5: a louder client

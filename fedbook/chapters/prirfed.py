@@ -12,9 +12,8 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from fedbook.lab import gallery, style
-from fedbook.lab.compare import first_difference
 from fedbook.lab.draw import draw_images
-from fedbook.lab.exercises import WrongAnswer, by_hand, exercise
+from fedbook.lab.exercises import WrongAnswer, by_cases, by_hand
 
 __all__ = [
     "ROUND_COLOURS", "cone", "draw_floor", "draw_images", "draw_ledger", "draw_risks", "draw_scene", "draw_system",
@@ -276,7 +275,7 @@ _Y = torch.tensor([0.0, 0.6, 0.8], dtype=torch.float64)
 _Z = torch.tensor([0.6, 0.0, 0.8], dtype=torch.float64)
 
 
-@exercise(
+by_cases(
     "03-2",
     solution=solution_on_the_way,
     hints=("Log gives the velocity that arrives at time 1.", "Walk only a share s of that velocity."),
@@ -290,10 +289,8 @@ _Z = torch.tensor([0.6, 0.0, 0.8], dtype=torch.float64)
         WrongAnswer(lambda M, x, y, s: M.exp(x, s * M.log(y, x)),
                     "That velocity lives at y. The one at x is M.log(x, y)."),
     ),
+    cases=[{"M": _Ball, "x": x, "y": y, "s": s} for x, y in ((_X, _Y), (_Z, _X)) for s in (0.0, 0.3, 1.0)],
 )  # fmt: skip
-def check_on_the_way(answer: Callable[..., Any]) -> str | None:
-    cases = [{"M": _Ball, "x": x, "y": y, "s": s} for x, y in ((_X, _Y), (_Z, _X)) for s in (0.0, 0.3, 1.0)]
-    return first_difference(answer, solution_on_the_way, cases)
 
 
 # --- 03-3: which noise is right
@@ -336,7 +333,7 @@ _FULL = torch.tensor([0.0, 0.1, 0.3], dtype=torch.float64)
 _NEW = torch.tensor([0.4, 0.1, -0.3], dtype=torch.float64)
 
 
-@exercise(
+by_cases(
     "03-4",
     solution=solution_direction,
     hints=("At x = anchor the two one-record gradients are equal: what must be left?",
@@ -353,11 +350,11 @@ _NEW = torch.tensor([0.4, 0.1, -0.3], dtype=torch.float64)
         WrongAnswer(lambda M, x, anchor, new, old, full: M.transport(anchor, x, old - full) - new,
                     "All signs are turned: at the anchor this is minus the full gradient."),
     ),
+    cases=[
+        {"M": _Ball, "x": _Z, "anchor": _X, "new": _NEW, "old": _OLD, "full": _FULL},
+        {"M": _Ball, "x": _X, "anchor": _X, "new": _OLD, "old": _OLD, "full": _FULL},
+    ],
 )  # fmt: skip
-def check_direction(answer: Callable[..., Any]) -> str | None:
-    case = {"M": _Ball, "x": _Z, "anchor": _X, "new": _NEW, "old": _OLD, "full": _FULL}
-    same = case | {"x": _X, "new": _OLD}
-    return first_difference(answer, solution_direction, [case, same])
 
 
 # --- 03-5: the noise of one call
@@ -367,7 +364,7 @@ def solution_call_noise(mu, n, C, E):
     return math.sqrt(E) * 2 * C / (n * mu)
 
 
-@exercise(
+by_cases(
     "03-5",
     solution=solution_call_noise,
     hints=("How far can one replaced record move the mean of n clipped gradients?",
@@ -383,10 +380,8 @@ def solution_call_noise(mu, n, C, E):
         WrongAnswer(lambda mu, n, C, E: math.sqrt(E) * 2 * C * mu / n,
                     "A smaller shift mu needs more noise, not less."),
     ),
+    cases=[{"mu": 0.1, "n": 500, "C": 1.0, "E": 1}, {"mu": 0.3, "n": 100, "C": 2.0, "E": 4}],
 )  # fmt: skip
-def check_call_noise(answer: Callable[..., Any]) -> str | None:
-    cases = [{"mu": 0.1, "n": 500, "C": 1.0, "E": 1}, {"mu": 0.3, "n": 100, "C": 2.0, "E": 4}]
-    return first_difference(answer, solution_call_noise, cases)
 
 
 # --- 03-6: a page of the ledger

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbook.lab.compare import first_difference, short, unlike
-from fedbook.lab.exercises import WrongAnswer, by_hand, exercise
+from fedbook.lab.compare import short, unlike
+from fedbook.lab.exercises import WrongAnswer, by_cases, by_hand, exercise
 
 by_hand(
     "00-p1",
@@ -32,7 +32,7 @@ def solution_laplace_epsilon(sensitivity: float, scale: float) -> float:
     return sensitivity / scale
 
 
-@exercise(
+by_cases(
     "00-p2",
     solution=solution_laplace_epsilon,
     hints=("Write the loss as (|y| - |y - sensitivity|) / scale.", "The triangle inequality bounds it."),
@@ -41,10 +41,8 @@ def solution_laplace_epsilon(sensitivity: float, scale: float) -> float:
         WrongAnswer(lambda sensitivity, scale: (sensitivity / scale) ** 2 / 2,
                     "That is the mean of a Gaussian loss; the largest Laplace loss is asked for."),
     ),
+    cases=[{"sensitivity": 1.0, "scale": 0.5}, {"sensitivity": 1.0, "scale": 2.0}, {"sensitivity": 3.0, "scale": 2.0}],
 )  # fmt: skip
-def check_laplace(answer: Any) -> str | None:
-    cases = [{"sensitivity": 1.0, "scale": 0.5}, {"sensitivity": 1.0, "scale": 2.0}, {"sensitivity": 3.0, "scale": 2.0}]
-    return first_difference(answer, solution_laplace_epsilon, cases)
 
 
 by_hand(
@@ -63,7 +61,10 @@ def solution_classic_epsilon(orders, divergences, delta):
     return (divergences + math.log(1 / delta) / (orders - 1)).min()
 
 
-@exercise(
+_ORDERS = np.array([2.0, 4.0, 8.0, 32.0])
+
+
+by_cases(
     "00-p4",
     solution=solution_classic_epsilon,
     hints=("Compute the right side for all orders at once.", "Then take the minimum."),
@@ -76,14 +77,11 @@ def solution_classic_epsilon(orders, divergences, delta):
                     (divergences + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)).min(),
                     "That is the sharper conversion. The classic one adds log(1 / delta) / (order - 1)."),
     ),
+    cases=[
+        {"orders": _ORDERS, "divergences": _ORDERS * 0.1, "delta": 1e-5},
+        {"orders": _ORDERS, "divergences": _ORDERS * 0.01, "delta": 1e-3},
+    ],
 )  # fmt: skip
-def check_classic(answer: Any) -> str | None:
-    orders = np.array([2.0, 4.0, 8.0, 32.0])
-    cases = [
-        {"orders": orders, "divergences": orders * 0.1, "delta": 1e-5},
-        {"orders": orders, "divergences": orders * 0.01, "delta": 1e-3},
-    ]
-    return first_difference(answer, solution_classic_epsilon, cases)
 
 
 by_hand(
@@ -221,7 +219,7 @@ def solution_most_true_positives(false_positive_rate, epsilon, delta):
     return min(1.0, first, second)
 
 
-@exercise(
+by_cases(
     "00-p9",
     solution=solution_most_true_positives,
     hints=("Solve the second bound for g.", "Three numbers limit g: both bounds, and 1."),
@@ -232,11 +230,9 @@ def solution_most_true_positives(false_positive_rate, epsilon, delta):
         WrongAnswer(lambda false_positive_rate, epsilon, delta: math.exp(epsilon) * false_positive_rate + delta,
                     "A rate is at most 1, and the second bound is smaller still."),
     ),
-)  # fmt: skip
-def check_most_true_positives(answer: Any) -> str | None:
-    cases = [
+    cases=[
         {"false_positive_rate": 0.1, "epsilon": 1.0, "delta": 1e-5},
         {"false_positive_rate": 0.5, "epsilon": 1.0, "delta": 1e-3},
         {"false_positive_rate": 0.9, "epsilon": 0.5, "delta": 0.2},
-    ]
-    return first_difference(answer, solution_most_true_positives, cases)
+    ],
+)  # fmt: skip

@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from fedbook.lab import gallery, style
-from fedbook.lab.compare import first_difference, short, unlike
-from fedbook.lab.exercises import WrongAnswer, by_hand, exercise
+from fedbook.lab.compare import short, unlike
+from fedbook.lab.exercises import WrongAnswer, by_cases, by_hand, exercise
 from fedbook.randomness import normal, stream
 
 # --- drawings
@@ -126,7 +126,13 @@ def _wrong_way(theta, models, sizes, rate):
     return solution_server_step(theta, models, sizes, -rate)
 
 
-@exercise(
+def _server_step_case(seed: int, sizes: list[int], rate: float) -> dict[str, Any]:
+    rng = stream(seed, "exercise 00-2")
+    models = [{"b": normal((2,), rng)} for _ in sizes]
+    return {"theta": {"b": normal((2,), rng)}, "models": models, "sizes": sizes, "rate": rate}
+
+
+by_cases(
     "00-2",
     solution=solution_server_step,
     hints=("The update of client k is its model minus the model that it was sent.",
@@ -137,14 +143,8 @@ def _wrong_way(theta, models, sizes, rate):
         WrongAnswer(_forgets_rate, "The rate is not used: this is the plain average."),
         WrongAnswer(_wrong_way, "The sign: an update already points downhill."),
     ),
+    cases=[_server_step_case(*case) for case in ((0, [3, 1], 0.5), (1, [5, 5, 20], 1.0), (2, [1, 2, 3, 4], 2.0))],
 )  # fmt: skip
-def check_server_step(answer: Any) -> str | None:
-    cases = []
-    for seed, sizes, rate in ((0, [3, 1], 0.5), (1, [5, 5, 20], 1.0), (2, [1, 2, 3, 4], 2.0)):
-        rng = stream(seed, "exercise 00-2")
-        models = [{"b": normal((2,), rng)} for _ in sizes]
-        cases.append({"theta": {"b": normal((2,), rng)}, "models": models, "sizes": sizes, "rate": rate})
-    return first_difference(answer, solution_server_step, cases)
 
 
 # --- 00-3: the planted bug
@@ -193,7 +193,7 @@ def _fixed_weights(values, sizes, m):
     return sum(sizes[k] / sum(sizes) * values[k] for cohort in cohorts for k in cohort) / len(cohorts)
 
 
-@exercise(
+by_cases(
     "00-4",
     solution=solution_mean_over_cohorts,
     hints=("`itertools.combinations(range(K), m)` lists the cohorts; all are equally likely.",
@@ -205,14 +205,12 @@ def _fixed_weights(values, sizes, m):
         WrongAnswer(_fixed_weights,
                     "These weights are shares of everyone's samples; in a cohort of two they do not sum to 1."),
     ),
-)  # fmt: skip
-def check_mean_over_cohorts(answer: Any) -> str | None:
-    cases = [
+    cases=[
         {"values": [0.0, 0.0, 4.0], "sizes": [1, 1, 4], "m": 2},
         {"values": [1.0, -2.0, 3.0, 5.0], "sizes": [3, 1, 7, 2], "m": 3},
         {"values": [2.0, 6.0], "sizes": [30, 10], "m": 1},
-    ]
-    return first_difference(answer, solution_mean_over_cohorts, cases)
+    ],
+)  # fmt: skip
 
 
 # --- 00-5: the resting point

@@ -22,7 +22,7 @@ from typing import Any
 
 from fedbook.arguments import wrong
 from fedbook.lab import show
-from fedbook.lab.compare import NotAttempted, not_right, short
+from fedbook.lab.compare import NotAttempted, first_difference, not_right, short
 from fedbook.lab.style import GREEN_TEXT, NEUTRAL_TEXT, ORANGE_TEXT
 
 NOT_ATTEMPTED, RIGHT, WRONG = "not attempted", "right", "wrong"
@@ -109,6 +109,22 @@ def by_hand(
     @exercise(id, solution=solution, hints=hints, wrong_answers=wrong_answers, why=why)
     def check_by_hand(answer: Any) -> str | None:
         return not_right(answer, solution, names, words, tolerance)
+
+
+def by_cases(
+    id: str,
+    *,
+    solution: Callable[..., Any],
+    hints: Sequence[str],
+    wrong_answers: Sequence[WrongAnswer],
+    cases: Sequence[Mapping[str, Any]],
+    why: str = "",
+) -> None:
+    """Register an exercise whose answer is a function, judged by what `first_difference` says of these cases."""
+
+    @exercise(id, solution=solution, hints=hints, wrong_answers=wrong_answers, why=why)
+    def check_by_cases(answer: Any) -> str | None:
+        return first_difference(answer, solution, cases)
 
 
 def check(id: str, answer: Any = ...) -> Verdict:
