@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,8 @@ import torch
 from matplotlib.axes import Axes
 
 from fedbook.lab import gallery, style
-from fedbook.lab.compare import first_difference, short, unlike
 from fedbook.lab.draw import draw_images
-from fedbook.lab.exercises import WrongAnswer, exercise
+from fedbook.lab.exercises import WrongAnswer, by_cases, by_hand
 
 __all__ = ["draw_budget", "draw_families", "draw_holdings", "draw_images", "draw_map", "draw_privacy"]
 
@@ -133,53 +132,47 @@ def _held(counts, by_class):
     return ((held * by_class).sum(1) / held.sum(1)).mean().item()
 
 
-@exercise(
+by_cases(
     "06-1",
     solution=solution_own_accuracy,
     hints=("One client's mixture is its row of counts divided by the row's sum.",
            "Weigh the accuracies of a row by these shares, then take the mean over rows."),
     wrong_answers=(
-        WrongAnswer("all classes alike", lambda counts, by_class: by_class.mean().item(), "expected",
+        WrongAnswer(lambda counts, by_class: by_class.mean().item(),
                     "That counts every class the same. A client that holds no coats is not asked about coats."),
-        WrongAnswer("images pooled", _pooled, "expected",
+        WrongAnswer(_pooled,
                     "You weighed by all images together. Every client counts the same here, however many it holds."),
-        WrongAnswer("held or not", _held, "expected",
-                    "You asked only whether a class is held, not how much of it: weigh by the images."),
-        WrongAnswer("no shares", lambda counts, by_class: (counts * by_class).sum(1).mean().item(), "expected",
+        WrongAnswer(_held, "You asked only whether a class is held, not how much of it: weigh by the images."),
+        WrongAnswer(lambda counts, by_class: (counts * by_class).sum(1).mean().item(),
                     "Counts are not shares: divide each row by its sum."),
-        WrongAnswer("columns", lambda counts, by_class: (counts / counts.sum(0) * by_class).sum(1).mean().item(),
-                    "expected", "You divided by the sums of columns. A client is a row: dim=1."),
+        WrongAnswer(lambda counts, by_class: (counts / counts.sum(0) * by_class).sum(1).mean().item(),
+                    "You divided by the sums of columns. A client is a row: dim=1."),
     ),
+    cases=[
+        {"counts": torch.tensor([[30.0, 10.0], [0.0, 60.0]], dtype=torch.float64),
+         "by_class": torch.tensor([[0.9, 0.5], [0.7, 0.2]], dtype=torch.float64)},
+        {"counts": torch.tensor([[9.0, 1.0, 0.0], [1.0, 2.0, 3.0]], dtype=torch.float64),
+         "by_class": torch.tensor([[0.5, 1.0, 0.25], [0.9, 0.4, 0.8]], dtype=torch.float64)},
+    ],
 )  # fmt: skip
-def check_own_accuracy(answer: Callable[..., Any]) -> str | None:
-    one = torch.tensor([[30.0, 10.0], [0.0, 60.0]], dtype=torch.float64)
-    two = torch.tensor([[0.9, 0.5], [0.7, 0.2]], dtype=torch.float64)
-    more = torch.tensor([[9.0, 1.0, 0.0], [1.0, 2.0, 3.0]], dtype=torch.float64)
-    right = torch.tensor([[0.5, 1.0, 0.25], [0.9, 0.4, 0.8]], dtype=torch.float64)
-    cases = [{"counts": one, "by_class": two}, {"counts": more, "by_class": right}]
-    return first_difference(answer, solution_own_accuracy, cases)
 
 
 # --- 06-2: what a matrix costs
 
 
-@exercise(
+by_hand(
     "06-2",
     solution=8320,
     hints=("A symmetric matrix is known from its diagonal and what lies above it.",
            "H (H + 1) / 2 numbers, and a number in single precision takes four bytes."),
     why="64 · 65 / 2 = 2080 numbers of four bytes.",
     wrong_answers=(
-        WrongAnswer("whole matrix", 16384, "got 16384", "That is every entry. Below the diagonal nothing is new."),
-        WrongAnswer("numbers", 2080, "got 2080", "That many numbers. Each takes four bytes."),
-        WrongAnswer("no diagonal", 8064, "got 8064", "The diagonal has to be sent too."),
-        WrongAnswer("half exactly", 8192, "got 8192", "Half of the entries cuts the diagonal in two."),
-        WrongAnswer("no number", "many", "another number"),
+        WrongAnswer(16384, "That is every entry. Below the diagonal nothing is new."),
+        WrongAnswer(2080, "That many numbers. Each takes four bytes."),
+        WrongAnswer(8064, "The diagonal has to be sent too."),
+        WrongAnswer(8192, "Half of the entries cuts the diagonal in two."),
     ),
 )  # fmt: skip
-def check_matrix_bytes(answer: Any) -> str | None:
-    difference = unlike(answer, 8320, 1e-9)
-    return difference and f"It should be another number: {difference}."
 
 
 # --- 06-3: the cheapest that is good enough
@@ -218,31 +211,30 @@ def _never_none(points, accuracy, epsilon):
     return min(enough or points, key=lambda name: points[name][1])
 
 
-@exercise(
+_POINTS = {
+    "A": (0.8, 100.0, float("inf")), "B": (0.75, 40.0, 8.0), "C": (0.7, 90.0, 2.0), "D": (0.6, 0.0, 0.0),
+    "E": (0.79, 60.0, 8.0),
+}  # fmt: skip
+_LIMITS = [(0.65, 9.0), (0.7, 8.0), (0.5, 8.0), (0.75, 8.0), (0.7, 2.0), (0.8, 8.0), (0.78, float("inf"))]
+
+
+by_cases(
     "06-3",
     solution=solution_cheapest,
     hints=("First throw out what misses a limit; then compare megabytes.",
            "`min(names, key=..., default=None)` answers None for an empty list.",
            "A limit may be met exactly."),
     wrong_answers=(
-        WrongAnswer("most accurate", _most_accurate, "expected",
+        WrongAnswer(_most_accurate,
                     "That is the most accurate one within the limits. Asked is the one with the fewest megabytes."),
-        WrongAnswer("no privacy", _without_privacy, "expected", "The limit on epsilon was not kept."),
-        WrongAnswer("no accuracy", _without_accuracy, "expected", "The cheapest of all may be worth nothing."),
-        WrongAnswer("strictly", _strict, "expected", "A method that meets a limit exactly is within it."),
-        WrongAnswer("minimum first", _filtered_last, "got None",
-                    "Nothing was found where something fits: throw out first, then take the minimum."),
-        WrongAnswer("always one", _never_none, "expected", "Where nothing is good enough the honest answer is None."),
+        WrongAnswer(_without_privacy, "The limit on epsilon was not kept."),
+        WrongAnswer(_without_accuracy, "The cheapest of all may be worth nothing."),
+        WrongAnswer(_strict, "A method that meets a limit exactly is within it."),
+        WrongAnswer(_filtered_last, "Nothing was found where something fits: throw out first, then take the minimum."),
+        WrongAnswer(_never_none, "Where nothing is good enough the honest answer is None."),
     ),
+    cases=[{"points": _POINTS, "accuracy": a, "epsilon": e} for a, e in _LIMITS],
 )  # fmt: skip
-def check_cheapest(answer: Callable[..., Any]) -> str | None:
-    points = {
-        "A": (0.8, 100.0, float("inf")), "B": (0.75, 40.0, 8.0), "C": (0.7, 90.0, 2.0), "D": (0.6, 0.0, 0.0),
-        "E": (0.79, 60.0, 8.0),
-    }  # fmt: skip
-    limits = [(0.65, 9.0), (0.7, 8.0), (0.5, 8.0), (0.75, 8.0), (0.7, 2.0), (0.8, 8.0), (0.78, float("inf"))]
-    cases = [{"points": points, "accuracy": a, "epsilon": e} for a, e in limits]
-    return first_difference(answer, solution_cheapest, cases)
 
 
 # --- 06-4: which method, when?
@@ -255,8 +247,9 @@ CASES = {
 }
 
 
-@exercise(
+by_hand(
     "06-4",
+    words=("shared", "personal", "alone", "encoder"),
     solution=CASES,
     hints=("For the phones, read FedAvg's fine-tuned row against alone for as many passes.",
            "A newcomer has no head of its own and no images yet.",
@@ -268,25 +261,17 @@ CASES = {
         "with far more images were not run. "
         "Without labels a client can train no head, so features come first.",
     wrong_answers=(
-        WrongAnswer("one for all", dict.fromkeys(CASES, "shared"), "phones",
+        WrongAnswer(dict.fromkeys(CASES, "shared"),
                     "In their own mixture of classes the shared model stands below the personal ones."),
-        WrongAnswer("personal for newcomers", CASES | {"one model for newcomers": "personal"}, "newcomers",
+        WrongAnswer(CASES | {"one model for newcomers": "personal"},
                     "A newcomer has no head yet, and others' heads know only others' classes."),
-        WrongAnswer("heads at ten", CASES | {"ten hospitals, patients hidden": "personal"}, "hospitals",
+        WrongAnswer(CASES | {"ten hospitals, patients hidden": "personal"},
                     "Row C: with twenty clients the best private row is not above alone, and ten are fewer."),
-        WrongAnswer("phones alone", CASES | {"phones, each its own user": "alone"}, "phones",
+        WrongAnswer(CASES | {"phones, each its own user": "alone"},
                     "Row B's methods stand above alone in the own mixture, and no privacy is asked for."),
-        WrongAnswer("noise at ten", CASES | {"ten hospitals, patients hidden": "shared"}, "hospitals",
+        WrongAnswer(CASES | {"ten hospitals, patients hidden": "shared"},
                     "Divide the same noise by ten clients in place of forty: with few clients it drowns the model."),
-        WrongAnswer("labels needed", CASES | {"images without labels": "personal"}, "without labels",
+        WrongAnswer(CASES | {"images without labels": "personal"},
                     "A head is trained on labels, which nobody has there."),
-        WrongAnswer("a word", "shared", "dictionary"),
     ),
 )  # fmt: skip
-def check_cases(answer: Any) -> str | None:
-    if not isinstance(answer, Mapping) or set(answer) != set(CASES):
-        return f"It should be a dictionary with the four situations; it is {short(answer)}."
-    for name, value in CASES.items():
-        if answer[name] != value:
-            return f"{name}: it should be another word than {short(answer[name])}."
-    return None

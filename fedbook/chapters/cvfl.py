@@ -199,13 +199,12 @@ by_hand(
         "other's 0 is old, the slope is -3/2, and θ ends at 9/4. Both do so, and the prediction overshoots: twice "
         "9/4, where 3 is right.",
     wrong_answers=(
-        WrongAnswer("fresh", [1.5, 1.5, 3.0], "theta_1",
+        WrongAnswer([1.5, 1.5, 3.0],
                     "That is one step, or two on fresh embeddings. Here nobody sees the other's first step."),
-        WrongAnswer("one after the other", [2.25, 0.5625, 2.8125], "theta_2",
+        WrongAnswer([2.25, 0.5625, 2.8125],
                     "Party 2 does not wait for party 1: both use what was exchanged at the start."),
-        WrongAnswer("whole steps", [3.0, 3.0, 6.0], "theta_1", "The step size is one half."),
-        WrongAnswer("prediction of one", [2.25, 2.25, 2.25], "prediction", "The prediction is the sum."),
-        WrongAnswer("two numbers", [2.25, 2.25], "3 numbers"),
+        WrongAnswer([3.0, 3.0, 6.0], "The step size is one half."),
+        WrongAnswer([2.25, 2.25, 2.25], "The prediction is the sum."),
     ),
 )  # fmt: skip
 
@@ -234,21 +233,15 @@ def _dithered(added: float = 1.0, taken: float = 1.0, levels: int = 1, down: boo
     hints=("Round h + u instead of h, as `rounded` above does, its clamp included.",
            "A code says a level: low + step * code. Then take the dither off again.",),
     wrong_answers=(
-        WrongAnswer("dither left in", _dithered(taken=0.0), "decoded value",
+        WrongAnswer(_dithered(taken=0.0),
                     "Those are levels. The receiver knows the dither and must take it off again."),
-        WrongAnswer("no dither before", _dithered(added=0.0), "decoded value",
-                    "The dither must be added before rounding, not only taken off afterwards."),
-        WrongAnswer("rounded down", _dithered(down=True), "decoded value",
-                    "The nearest level is meant: `int` and `floor` take the one below."),
-        WrongAnswer("no dither", _dithered(added=0.0, taken=0.0), "decoded value", "That is plain rounding."),
-        WrongAnswer("added twice", _dithered(taken=-1.0), "decoded value",
-                    "The sender adds the dither, the receiver SUBTRACTS it."),
-        WrongAnswer("turned round", _dithered(-1.0, -1.0), "decoded value",
+        WrongAnswer(_dithered(added=0.0), "The dither must be added before rounding, not only taken off afterwards."),
+        WrongAnswer(_dithered(down=True), "The nearest level is meant: `int` and `floor` take the one below."),
+        WrongAnswer(_dithered(added=0.0, taken=0.0), "That is plain rounding."),
+        WrongAnswer(_dithered(taken=-1.0), "The sender adds the dither, the receiver SUBTRACTS it."),
+        WrongAnswer(_dithered(-1.0, -1.0),
                     "You subtract before rounding and add afterwards; here it is the other way round."),
-        WrongAnswer("one level too many", _dithered(levels=0), "decoded value",
-                    "2^b levels from end to end leave 2^b - 1 steps between them."),
-        WrongAnswer("codes", lambda h, u, bits, low, high: h.round().int(), "floating"),
-        WrongAnswer("a number", lambda *a: 1.0, "tensor"),
+        WrongAnswer(_dithered(levels=0), "2^b levels from end to end leave 2^b - 1 steps between them."),
     ),
 )  # fmt: skip
 def check_dithered(answer: Any) -> str | None:
@@ -278,13 +271,12 @@ by_hand(
     hints=("The text has the area for every d.", "Solve V = sqrt(3)/2 d^2 for d, with V = 1/16.",),
     why="V = √3/2 · d². For d = 1 this is √3/2. For V = 1/16, d is the root of 1 / (8 √3).",
     wrong_answers=(
-        WrongAnswer("squares", [1.0, 0.25], "area", "Those are squares. A hexagon with neighbours at 1 is smaller."),
-        WrongAnswer("side for distance", [3 * math.sqrt(3) / 2, 0.2687], "area",
+        WrongAnswer([1.0, 0.25], "Those are squares. A hexagon with neighbours at 1 is smaller."),
+        WrongAnswer([3 * math.sqrt(3) / 2, 0.2687],
                     "That is the hexagon of SIDE 1; d is the distance of two middles, sqrt(3) times the side."),
-        WrongAnswer("square's distance", [math.sqrt(3) / 2, 0.25], "distance",
+        WrongAnswer([math.sqrt(3) / 2, 0.25],
                     "A square of that area has its neighbours at 1/4. A hexagon's lie a little further apart."),
-        WrongAnswer("no root", [math.sqrt(3) / 2, 1 / (8 * math.sqrt(3))], "distance", "That is d squared."),
-        WrongAnswer("one number", 0.866, "2 numbers"),
+        WrongAnswer([math.sqrt(3) / 2, 1 / (8 * math.sqrt(3))], "That is d squared."),
     ),
 )  # fmt: skip
 
@@ -329,16 +321,14 @@ def _one_round(
     hints=("What is sent is compressed, and nothing else: neither the slope nor the own embedding.",
            "Party 2 must see what party 1 sent at the start of the round.",),
     wrong_answers=(
-        WrongAnswer("own compressed", _one_round(own=True), "case",
-                    "A party uses its own embedding exactly: only what crosses is compressed."),
-        WrongAnswer("slope compressed", _one_round(slopes=True), "case",
+        WrongAnswer(_one_round(own=True), "A party uses its own embedding exactly: only what crosses is compressed."),
+        WrongAnswer(_one_round(slopes=True),
                     "C-VFL compresses embeddings, not gradients: slopes never leave the party."),
-        WrongAnswer("fresh views", _one_round(fresh=True), "case",
+        WrongAnswer(_one_round(fresh=True),
                     "Party 2 sees what party 1 did in this round. Views come once a round, for both at once."),
-        WrongAnswer("not compressed", _one_round(raw=True), "case", "What crosses must be compressed."),
-        WrongAnswer("own stale too", _one_round(frozen=True), "case", "The OWN embedding is recomputed in every step."),
-        WrongAnswer("sum for mean", _one_round(summed=True), "case", "The loss is a mean over the batch."),
-        WrongAnswer("one number", lambda *a: 1.0, "two numbers"),
+        WrongAnswer(_one_round(raw=True), "What crosses must be compressed."),
+        WrongAnswer(_one_round(frozen=True), "The OWN embedding is recomputed in every step."),
+        WrongAnswer(_one_round(summed=True), "The loss is a mean over the batch."),
     ),
 )  # fmt: skip
 def check_one_round(answer: Any) -> str | None:
@@ -368,15 +358,12 @@ by_hand(
     why="Up: 4 parties · 100 · 32 numbers · 2 bits = 3200 bytes. To one party go down all of these 3200, the "
         "matrix with 1280 · 2 bits = 320 bytes and the biases with 40: 3560, times four parties.",
     wrong_answers=(
-        WrongAnswer("sent down once", [3200, 3560], "bytes down",
-                    "That is what ONE party gets. The server sends it to each of the four."),
-        WrongAnswer("own block left out", [3200, 11040], "bytes down",
-                    "Algorithm 1 sends everybody everything, the own embeddings too."),
-        WrongAnswer("one party up", [800, 14240], "bytes up", "That is one party's message; there are four."),
-        WrongAnswer("bits", [25600, 113920], "bytes up", "Those are bits."),
-        WrongAnswer("no biases", [3200, 14080], "bytes down", "The ten biases go as they are, four bytes each."),
-        WrongAnswer("whole matrix", [3200, 33440], "bytes down", "The server's matrix has two bits a number too."),
-        WrongAnswer("one number", 17440, "2 numbers"),
+        WrongAnswer([3200, 3560], "That is what ONE party gets. The server sends it to each of the four."),
+        WrongAnswer([3200, 11040], "Algorithm 1 sends everybody everything, the own embeddings too."),
+        WrongAnswer([800, 14240], "That is one party's message; there are four."),
+        WrongAnswer([25600, 113920], "Those are bits."),
+        WrongAnswer([3200, 14080], "The ten biases go as they are, four bytes each."),
+        WrongAnswer([3200, 33440], "The server's matrix has two bits a number too."),
     ),
 )  # fmt: skip
 
@@ -389,15 +376,11 @@ by_hand(
     why="At r = 0 a party answers the others' errors in full: the factor is -(M - 1) c/a. It is -4/5 for two "
         "parties, -8/5 for three, and an error that is multiplied by more than one in size grows.",
     wrong_answers=(
-        WrongAnswer("sign", [0.8, 1.6, "diverge"], "two parties", "The error changes its sign in every round."),
-        WrongAnswer("M instead of M - 1", [-1.6, -2.4, "diverge"], "two parties",
-                    "A party answers to the OTHERS' errors: there are M - 1 of them."),
-        WrongAnswer("not divided", [-2.0, -4.0, "diverge"], "two parties", "Divide by the own second derivative a."),
-        WrongAnswer("same for three", [-0.8, -0.8, "converge"], "three parties",
-                    "With three parties each answers to two old errors."),
-        WrongAnswer("wrong word", [-0.8, -1.6, "converge"], "one word",
-                    "A factor beyond -1 makes the error larger every round."),
-        WrongAnswer("two entries", [-0.8, -1.6], "three entries"),
+        WrongAnswer([0.8, 1.6, "diverge"], "The error changes its sign in every round."),
+        WrongAnswer([-1.6, -2.4, "diverge"], "A party answers to the OTHERS' errors: there are M - 1 of them."),
+        WrongAnswer([-2.0, -4.0, "diverge"], "Divide by the own second derivative a."),
+        WrongAnswer([-0.8, -0.8, "converge"], "With three parties each answers to two old errors."),
+        WrongAnswer([-0.8, -1.6, "converge"], "A factor beyond -1 makes the error larger every round."),
     ),
 )  # fmt: skip
 def check_factor(answer: Any) -> str | None:
@@ -433,14 +416,12 @@ def _serve(old: bool = True, mean: bool = True, step: bool = True, sign: float =
     hints=("The derivative belongs to the model with which the error was made: take it before the step.",
            "The loss is a mean over the batch: what do its derivatives have below?",),
     wrong_answers=(
-        WrongAnswer("colleague's", _serve(old=False, mean=False), "derivative",
+        WrongAnswer(_serve(old=False, mean=False),
                     "Both mistakes are still in it: the new W, and no division by the batch."),
-        WrongAnswer("new model", _serve(old=False), "derivative",
-                    "That is the derivative at a model that nobody has judged: use the old W."),
-        WrongAnswer("sum for mean", _serve(mean=False), "derivative", "The mean loss has the batch size below."),
-        WrongAnswer("sign", _serve(sign=-1.0), "derivative", "The parties subtract it: send the derivative itself."),
-        WrongAnswer("no step", _serve(step=False), "new W", "The server must step on its own model too."),
-        WrongAnswer("W only", lambda W, z, target, lr: W, "two tensors"),
+        WrongAnswer(_serve(old=False), "That is the derivative at a model that nobody has judged: use the old W."),
+        WrongAnswer(_serve(mean=False), "The mean loss has the batch size below."),
+        WrongAnswer(_serve(sign=-1.0), "The parties subtract it: send the derivative itself."),
+        WrongAnswer(_serve(step=False), "The server must step on its own model too."),
     ),
 )  # fmt: skip
 def check_serve(answer: Any) -> str | None:
@@ -467,14 +448,10 @@ def check_serve(answer: Any) -> str | None:
         "part can only be rounds. Every view goes down four times in both runs, so this cancels in the ratio. "
         "Dither and positions cost no bytes here.",
     wrong_answers=(
-        WrongAnswer("headers", "headers", "larger",
-                    "Headers and biases take the factor from 16 to about 15. What takes it further down?"),
-        WrongAnswer("downlink", "downlink", "same",
-                    "Uncompressed views go down four times too: that is the same factor for both."),
-        WrongAnswer("dither", "dither", "costs",
-                    "The dither comes from a seed in the header: it costs no bits a number."),
-        WrongAnswer("positions", "positions", "costs", "Only top-k sends positions."),
-        WrongAnswer("another word", "luck", "one of"),
+        WrongAnswer("headers", "Headers and biases take the factor from 16 to about 15. What takes it further down?"),
+        WrongAnswer("downlink", "Uncompressed views go down four times too: that is the same factor for both."),
+        WrongAnswer("dither", "The dither comes from a seed in the header: it costs no bits a number."),
+        WrongAnswer("positions", "Only top-k sends positions."),
     ),
 )  # fmt: skip
 def check_reason(answer: Any) -> str | None:

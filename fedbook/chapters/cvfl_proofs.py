@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from fedbook.chapters import errata
-from fedbook.lab.compare import first_difference
-from fedbook.lab.exercises import WrongAnswer, by_hand, exercise
+from fedbook.lab.exercises import WrongAnswer, by_cases, by_hand
 
 ERRATA = errata.read("cvfl")
 
@@ -25,16 +23,10 @@ by_hand(
         "Lemma 1 needs the derivative of dF/dh_1 = h_2^2 by h_2.",
     ),
     wrong_answers=(
-        WrongAnswer("the own block for all", [0.0, 2.0, 2.0], "third", "The third number is mixed: d/dh_2 of dF/dh_1."),
-        WrongAnswer("nothing mixed", [0.0, 2.0, 0.0], "third", "dF/dh_1 = h_2^2 does change with h_2."),
-        WrongAnswer(
-            "value for derivative",
-            [0.0, 2.0, 9.0],
-            "third",
-            "9 is the largest dF/dh_1; you need its derivative.",
-        ),
-        WrongAnswer("range of h_2 for h_1", [0.0, 6.0, 6.0], "second", "By h_2 twice is 2 h_1, and h_1 stays below 1."),
-        WrongAnswer("one number", 6.0, "3 numbers"),
+        WrongAnswer([0.0, 2.0, 2.0], "The third number is mixed: d/dh_2 of dF/dh_1."),
+        WrongAnswer([0.0, 2.0, 0.0], "dF/dh_1 = h_2^2 does change with h_2."),
+        WrongAnswer([0.0, 2.0, 9.0], "9 is the largest dF/dh_1; you need its derivative."),
+        WrongAnswer([0.0, 6.0, 6.0], "By h_2 twice is 2 h_1, and h_1 stays below 1."),
     ),
 )
 
@@ -51,23 +43,11 @@ by_hand(
     ),
     why="It grows once 0.8^Q is below a third. 0.8⁴ is still above, 0.8⁵ below.",
     wrong_answers=(
-        WrongAnswer(
-            "overshoots",
-            2,
-            "got 2",
-            "From Q = 2 on the residual changes its sign, but it still shrinks: the factor is above -1.",
-        ),
-        WrongAnswer(
-            "rounded down", 4, "got 4", "0.8^4 = 0.4096 is still above 1/3. The smallest WHOLE Q is asked for."
-        ),
-        WrongAnswer(
-            "not whole",
-            math.log(1 / 3) / math.log(0.8),
-            "got",
-            "That is where the factor is -1. Take the next whole number.",
-        ),
-        WrongAnswer("eta of the table", 11, "got 11", "That is the answer for eta = 0.1. Here eta is 0.2."),
-        WrongAnswer("the factor", 1 - 3 * (1 - 0.8**5), "got", "That is the factor of a round at the right Q."),
+        WrongAnswer(2, "From Q = 2 on the residual changes its sign, but it still shrinks: the factor is above -1."),
+        WrongAnswer(4, "0.8^4 = 0.4096 is still above 1/3. The smallest WHOLE Q is asked for."),
+        WrongAnswer(math.log(1 / 3) / math.log(0.8), "That is where the factor is -1. Take the next whole number."),
+        WrongAnswer(11, "That is the answer for eta = 0.1. Here eta is 0.2."),
+        WrongAnswer(1 - 3 * (1 - 0.8**5), "That is the factor of a round at the right Q."),
     ),
 )
 
@@ -90,7 +70,7 @@ def _bits(law: Callable[[float, int], float], per: bool = True) -> Callable[[flo
     return found
 
 
-@exercise(
+by_cases(
     "05-p3",
     solution=solution_bits_needed,
     hints=(
@@ -100,47 +80,31 @@ def _bits(law: Callable[[float, int], float], per: bool = True) -> Callable[[flo
     ),
     wrong_answers=(
         WrongAnswer(
-            "bins",
-            _bits(lambda w, b: (w / 2**b) ** 2 / 12),
-            "expected 2, got 1",
-            "2^b levels from end to end leave 2^b - 1 gaps, not 2^b.",
+            _bits(lambda w, b: (w / 2**b) ** 2 / 12), "2^b levels from end to end leave 2^b - 1 gaps, not 2^b."
         ),
         WrongAnswer(
-            "one number",
             _bits(lambda w, b: (w / (2**b - 1)) ** 2 / 12, per=False),
-            "expected 3, got 1",
             "The errors of all numbers of the embedding add up.",
         ),
         WrongAnswer(
-            "worst case",
             _bits(lambda w, b: (w / (2**b - 1)) ** 2 / 4),
-            "expected 2, got 3",
             "Delta^2 / 4 is the worst case. Under dither the mean is Delta^2 / 12.",
         ),
+        WrongAnswer(_bits(lambda w, b: w / (2**b - 1) / 12), "The squared error has Delta SQUARED."),
         WrongAnswer(
-            "not squared",
-            _bits(lambda w, b: w / (2**b - 1) / 12),
-            "expected 4, got 6",
-            "The squared error has Delta SQUARED.",
-        ),
-        WrongAnswer(
-            "not rounded up",
             lambda width, numbers, error: math.log2(1 + width * math.sqrt(numbers / (12 * error))),
-            "got 1.",
             "Bits are whole: round up.",
         ),
     ),
-)
-def check_bits_needed(answer: Any) -> str | None:
-    cases = [
+    cases=[
         {"width": 2.0, "numbers": 1, "error": 0.1},
         {"width": 2.0, "numbers": 32, "error": 1.0},
         {"width": 2.0, "numbers": 32, "error": 0.1},
         {"width": 4.0, "numbers": 7, "error": 0.003},
         {"width": 1.0, "numbers": 64, "error": 5.0},
         {"width": 1.0, "numbers": 3, "error": 1.0},
-    ]
-    return first_difference(answer, solution_bits_needed, cases)
+    ],
+)
 
 
 # --- 05-p4, code: Algorithm 1's direction from a returned derivative
@@ -163,7 +127,7 @@ def _direction(sign: float = 1.0, divide: bool = True, mean: bool = False) -> Ca
     return found
 
 
-@exercise(
+by_cases(
     "05-p4",
     solution=solution_own_direction,
     hints=(
@@ -171,27 +135,13 @@ def _direction(sign: float = 1.0, divide: bool = True, mean: bool = False) -> Ca
         "delta was computed with the sent embedding. The own error is sent - h: take it out, with its 1 / B.",
     ),
     wrong_answers=(
-        WrongAnswer(
-            "Algorithm 2", _direction(0.0), "got 0.5", "That is Algorithm 2: the own embedding is still the sent one."
-        ),
-        WrongAnswer(
-            "wrong sign", _direction(-1.0), "got 0.8", "That puts the own error in twice. h - sent, not sent - h."
-        ),
-        WrongAnswer(
-            "no 1/B", _direction(divide=False), "got -0.1", "The loss is a mean over the batch: the error counts 1 / B."
-        ),
-        WrongAnswer(
-            "mean",
-            _direction(mean=True),
-            "got 0.1",
-            "delta already has the 1 / B of the mean: add up over the samples.",
-        ),
-        WrongAnswer("error alone", lambda x, h, sent, delta: sum(h) - sum(sent), "got -0.6"),
+        WrongAnswer(_direction(0.0), "That is Algorithm 2: the own embedding is still the sent one."),
+        WrongAnswer(_direction(-1.0), "That puts the own error in twice. h - sent, not sent - h."),
+        WrongAnswer(_direction(divide=False), "The loss is a mean over the batch: the error counts 1 / B."),
+        WrongAnswer(_direction(mean=True), "delta already has the 1 / B of the mean: add up over the samples."),
     ),
-)
-def check_own_direction(answer: Any) -> str | None:
-    cases = [
+    cases=[
         {"x": [1.0, 1.0], "h": [0.4, 0.0], "sent": [1.0, 0.0], "delta": [0.25, 0.25]},
         {"x": [1.0, -0.5, 2.0], "h": [0.3, 0.7, -0.2], "sent": [0.0, 1.0, 0.0], "delta": [0.1, -0.4, 0.2]},
-    ]
-    return first_difference(answer, solution_own_direction, cases)
+    ],
+)

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from fedbook.chapters.fedsc import draw_learning
 from fedbook.lab import gallery, style
-from fedbook.lab.compare import first_difference, short
+from fedbook.lab.compare import short
 from fedbook.lab.draw import draw_images
-from fedbook.lab.exercises import WrongAnswer, by_hand, exercise
+from fedbook.lab.exercises import WrongAnswer, by_cases, by_hand, exercise
 
 __all__ = [
     "draw_images", "draw_learning", "draw_losses", "draw_radius", "draw_rates", "draw_system", "draw_updates",
@@ -151,30 +151,29 @@ def solution_clip_cohort(updates, bound):
     return updates * (bound / lengths.clamp(min=1e-12)).clamp(max=1.0)
 
 
-@exercise(
+_MIXED = torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]], dtype=torch.float64)
+
+
+by_cases(
     "04-1",
     solution=solution_clip_cohort,
     hints=("One length a row: `norm(dim=1, keepdim=True)`.", "A row that is short enough keeps the factor 1."),
     wrong_answers=(
-        WrongAnswer("always", lambda updates, bound: updates / updates.norm(dim=1, keepdim=True).clamp(min=1e-12)
-                    * bound, "expected", "Rows that are shorter than C must stay as they are, and zero stays zero."),
-        WrongAnswer("all together", lambda updates, bound: updates * min(1.0, bound / updates.norm().item()),
-                    "expected", "That is one length for the whole cohort. Each client's update has its own length."),
-        WrongAnswer("entries", lambda updates, bound: updates.clamp(-bound, bound), "expected",
+        WrongAnswer(lambda updates, bound: updates / updates.norm(dim=1, keepdim=True).clamp(min=1e-12) * bound,
+                    "Rows that are shorter than C must stay as they are, and zero stays zero."),
+        WrongAnswer(lambda updates, bound: updates * min(1.0, bound / updates.norm().item()),
+                    "That is one length for the whole cohort. Each client's update has its own length."),
+        WrongAnswer(lambda updates, bound: updates.clamp(-bound, bound),
                     "That bounds every entry. A row of d such entries may still be sqrt(d) C long."),
-        WrongAnswer("columns", lambda updates, bound: updates
-                    * (bound / updates.norm(dim=0, keepdim=True).clamp(min=1e-12)).clamp(max=1.0), "expected",
+        WrongAnswer(lambda updates, bound: updates
+                    * (bound / updates.norm(dim=0, keepdim=True).clamp(min=1e-12)).clamp(max=1.0),
                     "You took the lengths of columns. A client is a row: dim=1."),
-        WrongAnswer("squared", lambda updates, bound: updates
-                    * (bound / updates.square().sum(1, keepdim=True).clamp(min=1e-12)).clamp(max=1.0), "expected",
+        WrongAnswer(lambda updates, bound: updates
+                    * (bound / updates.square().sum(1, keepdim=True).clamp(min=1e-12)).clamp(max=1.0),
                     "You divided by the squared length."),
     ),
+    cases=[{"updates": _MIXED, "bound": 1.0}, {"updates": _MIXED, "bound": 0.25}],
 )  # fmt: skip
-def check_clip_cohort(answer: Callable[..., Any]) -> str | None:
-    mixed = torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]], dtype=torch.float64)
-    return first_difference(
-        answer, solution_clip_cohort, [{"updates": mixed, "bound": 1.0}, {"updates": mixed, "bound": 0.25}]
-    )
 
 
 # --- 04-2: the length of the noise
@@ -186,11 +185,10 @@ by_hand(
     hints=("What is the standard deviation of one coordinate of the sum?", "d coordinates: the root of d."),
     why="σ C is a fifth in each coordinate, and 900 coordinates make that 30 times as long: 30 / 5.",
     wrong_answers=(
-        WrongAnswer("one coordinate", 0.2, "got 0.2", "That is one coordinate. The length takes all 900 of them."),
-        WrongAnswer("d times", 180.0, "got 180", "Squares add, not lengths: the root of d."),
-        WrongAnswer("in the plane", 0.2 * math.sqrt(2), "got 0.28", "That is the length in the plane; here d is 900."),
-        WrongAnswer("no clip", 60.0, "got 60", "sigma counts in units of C, which is a tenth."),
-        WrongAnswer("no number", "six", "one number"),
+        WrongAnswer(0.2, "That is one coordinate. The length takes all 900 of them."),
+        WrongAnswer(180.0, "Squares add, not lengths: the root of d."),
+        WrongAnswer(0.2 * math.sqrt(2), "That is the length in the plane; here d is 900."),
+        WrongAnswer(60.0, "sigma counts in units of C, which is a tenth."),
     ),
 )
 
@@ -208,15 +206,14 @@ by_hand(
     why="Clipped together the whole vector has length C at most, whatever its entries mean: the ε of the run "
         "holds. A message in clear has no noise, so no finite ε bounds what it tells.",
     wrong_answers=(
-        WrongAnswer("longer is worse", {"clipped with the body": 4.0, "beside it in clear": math.inf},
-                    "clipped with the body", "The longer vector is clipped to the same C. The guarantee knows C only."),
-        WrongAnswer("small leak", {"clipped with the body": 2.0, "beside it in clear": 2.0}, "beside it in clear",
+        WrongAnswer({"clipped with the body": 4.0, "beside it in clear": math.inf},
+                    "The longer vector is clipped to the same C. The guarantee knows C only."),
+        WrongAnswer({"clipped with the body": 2.0, "beside it in clear": 2.0},
                     "Nothing hides the head: with the client it is there, without the client it is not."),
-        WrongAnswer("no privacy", {"clipped with the body": math.inf, "beside it in clear": math.inf},
-                    "clipped with the body", "In the sum it is clipped and noised like every other number."),
-        WrongAnswer("free", {"clipped with the body": 0.0, "beside it in clear": math.inf}, "clipped with the body",
+        WrongAnswer({"clipped with the body": math.inf, "beside it in clear": math.inf},
+                    "In the sum it is clipped and noised like every other number."),
+        WrongAnswer({"clipped with the body": 0.0, "beside it in clear": math.inf},
                     "What is sent costs. The accountant's figure for C and sigma holds as before."),
-        WrongAnswer("a number", 2.0, "dictionary"),
     ),
 )  # fmt: skip
 
@@ -228,28 +225,26 @@ def solution_gaussian_renyi(order, shift, sigma):
     return order * shift**2 / (2 * sigma**2)
 
 
-@exercise(
+by_cases(
     "04-4",
     solution=solution_gaussian_renyi,
     hints=("Write the ratio of the densities as exp(shift x / sigma^2 - shift^2 / (2 sigma^2)).",
            "The mean of exp(k x / sigma^2 ...) under N(0, sigma^2) is one completed square.",
            "Set rate 1 in the sum of the page: only the last term is left. Then put sigma / shift for sigma."),
     wrong_answers=(
-        WrongAnswer("no order", lambda order, shift, sigma: shift**2 / (2 * sigma**2), "expected",
+        WrongAnswer(lambda order, shift, sigma: shift**2 / (2 * sigma**2),
                     "That is the mean loss, order 1. It grows in proportion to the order."),
-        WrongAnswer("not squared", lambda order, shift, sigma: order * shift / (2 * sigma), "expected",
+        WrongAnswer(lambda order, shift, sigma: order * shift / (2 * sigma),
                     "Shift and noise enter as a ratio, squared."),
-        WrongAnswer("no half", lambda order, shift, sigma: order * shift**2 / sigma**2, "expected",
+        WrongAnswer(lambda order, shift, sigma: order * shift**2 / sigma**2,
                     "Complete the square once more: a factor of one half is missing."),
-        WrongAnswer("upside down", lambda order, shift, sigma: order * sigma**2 / (2 * shift**2), "expected",
+        WrongAnswer(lambda order, shift, sigma: order * sigma**2 / (2 * shift**2),
                     "More noise must bring the two worlds nearer."),
-        WrongAnswer("no shift", lambda order, shift, sigma: order / (2 * sigma**2), "expected",
+        WrongAnswer(lambda order, shift, sigma: order / (2 * sigma**2),
                     "That is a shift of 1. A shorter update is hidden better."),
     ),
+    cases=[{"order": 2, "shift": 1.5, "sigma": 2.0}, {"order": 5, "shift": 0.5, "sigma": 1.5}],
 )  # fmt: skip
-def check_gaussian_renyi(answer: Any) -> str | None:
-    cases = [{"order": 2, "shift": 1.5, "sigma": 2.0}, {"order": 5, "shift": 0.5, "sigma": 1.5}]
-    return first_difference(answer, solution_gaussian_renyi, cases)
 
 
 # --- 04-5: one private round
@@ -288,13 +283,12 @@ def _round_noise_each(phi, updates, bound, sigma, expected, noise):
     hints=("Clip each update, add them up, add the noise once.",
            "Which divisor is constant? And what is released if nobody was drawn?"),
     wrong_answers=(
-        WrongAnswer("actual cohort", _round_by_cohort, "divisor",
-                    "How many were drawn is data. Divide by the constant that is expected."),
-        WrongAnswer("forgot C", _round_noise_without_bound, "noise",
+        WrongAnswer(_round_by_cohort, "How many were drawn is data. Divide by the constant that is expected."),
+        WrongAnswer(_round_noise_without_bound,
                     "The multiplier counts in units of what one client can add, so the noise is sigma times C."),
-        WrongAnswer("noise each", _round_noise_each, "noise", "Add the noise once, to the sum, not once for a client."),
-        WrongAnswer("no clip", _round_without_clip, "Without noise", "One client can move this sum without a bound."),
-        WrongAnswer("forgot phi", _round_without_phi, "starts", "Return the body, not its change."),
+        WrongAnswer(_round_noise_each, "Add the noise once, to the sum, not once for a client."),
+        WrongAnswer(_round_without_clip, "One client can move this sum without a bound."),
+        WrongAnswer(_round_without_phi, "Return the body, not its change."),
     ),
 )  # fmt: skip
 def check_private_round(answer: Callable[..., Any]) -> str | None:
@@ -339,15 +333,14 @@ by_hand(
         "of two times C. d: the update has no bound when the noise comes, and a clip afterwards only "
         "computes on what is noised already: it repairs nothing.",
     wrong_answers=(
-        WrongAnswer("layers", {"a": False, "b": True, "c": True, "d": False}, "c",
+        WrongAnswer({"a": False, "b": True, "c": True, "d": False},
                     "Each layer may be C long, so the update of two layers may be sqrt(2) C long."),
-        WrongAnswer("cohort", {"a": True, "b": True, "c": False, "d": False}, "a",
+        WrongAnswer({"a": True, "b": True, "c": False, "d": False},
                     "One client more changes the divisor as well, and with it everybody else's part."),
-        WrongAnswer("order", {"a": False, "b": True, "c": False, "d": True}, "d",
+        WrongAnswer({"a": False, "b": True, "c": False, "d": True},
                     "The update has no bound when the noise comes; a clip afterwards repairs nothing."),
-        WrongAnswer("b", {"a": False, "b": False, "c": False, "d": False}, "b",
+        WrongAnswer({"a": False, "b": False, "c": False, "d": False},
                     "Dividing by a constant changes sum and noise alike. It does not matter which constant."),
-        WrongAnswer("a list", ["b"], "dictionary"),
     ),
 )  # fmt: skip
 
@@ -362,11 +355,10 @@ by_hand(
            "The heads are equal, so they cancel in the ratio."),
     why="(4 + 1/4) / (1 + 1) = 17/8. The head is the same in both.",
     wrong_answers=(
-        WrongAnswer("equal", 1, "got 1", "Both lie on the bottom, but the walls differ: compare the traces."),
-        WrongAnswer("upside down", 2 / 4.25, "got 0.47", "You divided the flat point by the sharp one."),
-        WrongAnswer("sums", 1.25, "got 1.25", "Squares add up, not the numbers themselves."),
-        WrongAnswer("one square", 4, "got 4", "Both coordinates are hit by the noise: two squares on each side."),
-        WrongAnswer("no number", "twice", "one number"),
+        WrongAnswer(1, "Both lie on the bottom, but the walls differ: compare the traces."),
+        WrongAnswer(2 / 4.25, "You divided the flat point by the sharp one."),
+        WrongAnswer(1.25, "Squares add up, not the numbers themselves."),
+        WrongAnswer(4, "Both coordinates are hit by the noise: two squares on each side."),
     ),
 )  # fmt: skip
 
@@ -383,13 +375,11 @@ by_hand(
     why="At C = 0.1 SAM turns some that are cut into nearly all. At C = 1 most pass whole with any radius, and the "
         "mean stands out better from the noise.",
     wrong_answers=(
-        WrongAnswer("swapped", {"C = 0.1": "noise", "C = 1": "clip"}, "C = 0.1",
+        WrongAnswer({"C = 0.1": "noise", "C = 1": "clip"},
                     "The noise is sigma C: at the small C there is little of it, but the clip cuts nearly everybody."),
-        WrongAnswer("clip", {"C = 0.1": "clip", "C = 1": "clip"}, "C = 1",
+        WrongAnswer({"C = 0.1": "clip", "C = 1": "clip"},
                     "At C = 1 few updates are cut. But the noise has grown with C."),
-        WrongAnswer("one word more", {"C = 0.1": "clip", "C = 1": "both"}, "should be one of clip, noise"),
-        WrongAnswer("other words", {"C = 0.1": "SAM", "C = 1": "noise"}, "should be one of clip, noise",
+        WrongAnswer({"C = 0.1": "SAM", "C = 1": "noise"},
                     "SAM moves along the axis. The question is what it meets there: the clip or the noise."),
-        WrongAnswer("a word", "clip", "dictionary"),
     ),
 )  # fmt: skip

@@ -20,12 +20,11 @@ by_hand(
     why="The two means differ by (x - s/(m - 1)) / m. Both vectors in the bracket have length at most C, so this "
         "is at most 2C/m = 1/20.",
     wrong_answers=(
-        WrongAnswer("constant divisor", 0.5 / 20, "got", "That is the move with a constant divisor of 20."),
-        WrongAnswer("not divided", 1.0, "got", "That is the longest bracket; it is divided by m."),
-        WrongAnswer("the sum", 0.5, "got", "That is the move of the sum. A mean was asked for."),
-        WrongAnswer("without the client", 1 / 19, "got", "The cohort has 20 members with the client, not 21."),
-        WrongAnswer("squared", 1 / 400, "got", "The size of the cohort enters once."),
-        WrongAnswer("text", "2C/m", "one number"),
+        WrongAnswer(0.5 / 20, "That is the move with a constant divisor of 20."),
+        WrongAnswer(1.0, "That is the longest bracket; it is divided by m."),
+        WrongAnswer(0.5, "That is the move of the sum. A mean was asked for."),
+        WrongAnswer(1 / 19, "The cohort has 20 members with the client, not 21."),
+        WrongAnswer(1 / 400, "The size of the cohort enters once."),
     ),
 )  # fmt: skip
 
@@ -39,12 +38,11 @@ by_hand(
     why="The root of D is 100, so the noise has the length 100 * 3 * 1/2 / 50 = 3. No mean of 50 clipped updates is "
         "longer than C = 1/2: the noise is six times as long.",
     wrong_answers=(
-        WrongAnswer("one coordinate", 0.03, "got", "That is the deviation of one coordinate; there are 10,000."),
-        WrongAnswer("dimension for its root", 300.0, "got", "Squares add: the length grows with the root of D."),
-        WrongAnswer("the sum", 150.0, "got", "That is the noise on the sum; the server divides by 50."),
-        WrongAnswer("squared", 9.0, "got", "That is the mean squared length; take the root."),
-        WrongAnswer("no clip norm", 6.0, "got", "The noise on the sum is sigma times C."),
-        WrongAnswer("text", "3", "one number"),
+        WrongAnswer(0.03, "That is the deviation of one coordinate; there are 10,000."),
+        WrongAnswer(300.0, "Squares add: the length grows with the root of D."),
+        WrongAnswer(150.0, "That is the noise on the sum; the server divides by 50."),
+        WrongAnswer(9.0, "That is the mean squared length; take the root."),
+        WrongAnswer(6.0, "The noise on the sum is sigma times C."),
     ),
 )  # fmt: skip
 
@@ -56,12 +54,11 @@ by_hand(
     hints=("Write out the three terms of A for a = 2: j = 0, 1, 2.",
            "The exponents are 0, 0 and 1/sigma^2, and the three weights sum to 1: A = 1 + r^2 (e^(1/sigma^2) - 1).",),
     wrong_answers=(
-        WrongAnswer("no sampling", 1.0, "got", "That is a / (2 sigma^2): the client would be in every cohort."),
-        WrongAnswer("rate once", math.log1p(0.1 * math.expm1(1.0)), "got", "Two draws must hit: square the rate."),
-        WrongAnswer("no logarithm", 1 + 0.01 * math.expm1(1.0), "got", "That is A; take the logarithm."),
-        WrongAnswer("short form", 0.07, "got", "That is (24). Compute Theorem 4.1."),
-        WrongAnswer("first order", 0.01, "got", "e - 1 is not 1: with sigma = 1 the exponential counts."),
-        WrongAnswer("text", "A", "one number"),
+        WrongAnswer(1.0, "That is a / (2 sigma^2): the client would be in every cohort."),
+        WrongAnswer(math.log1p(0.1 * math.expm1(1.0)), "Two draws must hit: square the rate."),
+        WrongAnswer(1 + 0.01 * math.expm1(1.0), "That is A; take the logarithm."),
+        WrongAnswer(0.07, "That is (24). Compute Theorem 4.1."),
+        WrongAnswer(0.01, "e - 1 is not 1: with sigma = 1 the exponential counts."),
     ),
 )  # fmt: skip
 
@@ -76,11 +73,10 @@ by_hand(
         "downhill is negative. The body moves uphill: the clip has turned a majority of small slopes against one "
         "large one.",
     wrong_answers=(
-        WrongAnswer("not clipped", -4 / 3, "got", "That is the step without clipping."),
-        WrongAnswer("gradients", -2 / 3, "got", "That is the mean clipped gradient. An update goes against it."),
-        WrongAnswer("the sum", 2.0, "got", "Divide by the number of clients."),
-        WrongAnswer("mean factor", -1.0, "got", "That is the mean factor times the mean update: Lemma 8's mistake."),
-        WrongAnswer("two clients", 0.0, "got", "With two clients it would vanish. There are three."),
-        WrongAnswer("text", "up", "one number"),
+        WrongAnswer(-4 / 3, "That is the step without clipping."),
+        WrongAnswer(-2 / 3, "That is the mean clipped gradient. An update goes against it."),
+        WrongAnswer(2.0, "Divide by the number of clients."),
+        WrongAnswer(-1.0, "That is the mean factor times the mean update: Lemma 8's mistake."),
+        WrongAnswer(0.0, "With two clients it would vanish. There are three."),
     ),
 )  # fmt: skip

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from fedbook.chapters import errata
-from fedbook.lab.compare import first_difference
-from fedbook.lab.exercises import WrongAnswer, by_hand, exercise
+from fedbook.lab.exercises import WrongAnswer, by_cases, by_hand
 from fedbook.randomness import normal, stream
 
 KINDS = {
@@ -47,31 +46,27 @@ def _contrast(
     return answer
 
 
-@exercise(
+def _contrast_case(case: int, rows: int, width: int, alpha: float) -> dict[str, Any]:
+    rng = stream(case, "exercise contrast")
+    return {"Z": normal((rows, width), rng), "alpha": alpha, "frozen": normal((width, width), rng)}
+
+
+by_cases(
     "01-p1",
     solution=solution_contrast_gradient,
     hints=("Follow the proof: d of the contrast is Tr(G dR) with G = alpha R + (1 - alpha) sym frozen.",
            "dR = (dZ^T Z + Z^T dZ) / N. Both halves give the same trace, so the gradient is 2 Z G / N.",),
     wrong_answers=(
-        WrongAnswer("not symmetrised", _contrast(part="as it is"), "expected",
+        WrongAnswer(_contrast(part="as it is"),
                     "dR is symmetric, so only the symmetric part (frozen + frozen^T) / 2 counts."),
-        WrongAnswer("not halved", _contrast(part="sum"), "expected",
-                    "The symmetric part is HALF of the matrix plus its transpose."),
-        WrongAnswer("no two", _contrast(factor=1.0), "expected",
-                    "Z stands twice in Z^T Z: the product rule gives two equal parts."),
-        WrongAnswer("not divided", _contrast(divide=False), "expected", "R is a MEAN of N products: divide by N."),
-        WrongAnswer("own part twice", _contrast(own=2.0), "expected",
-                    "The half in front of |R|^2 has already cancelled the two of the square."),
-        WrongAnswer("alpha for 1 - alpha", _contrast(swap=True), "expected",
-                    "alpha belongs to the own matrix, 1 - alpha to the frozen one."),
+        WrongAnswer(_contrast(part="sum"), "The symmetric part is HALF of the matrix plus its transpose."),
+        WrongAnswer(_contrast(factor=1.0), "Z stands twice in Z^T Z: the product rule gives two equal parts."),
+        WrongAnswer(_contrast(divide=False), "R is a MEAN of N products: divide by N."),
+        WrongAnswer(_contrast(own=2.0), "The half in front of |R|^2 has already cancelled the two of the square."),
+        WrongAnswer(_contrast(swap=True), "alpha belongs to the own matrix, 1 - alpha to the frozen one."),
     ),
+    cases=[_contrast_case(0, 5, 2, 0.3), _contrast_case(1, 4, 3, 0.8)],
 )  # fmt: skip
-def check_contrast_gradient(answer: Any) -> str | None:
-    cases = []
-    for case, (rows, width, alpha) in enumerate(((5, 2, 0.3), (4, 3, 0.8))):
-        rng = stream(case, "exercise contrast")
-        cases.append({"Z": normal((rows, width), rng), "alpha": alpha, "frozen": normal((width, width), rng)})
-    return first_difference(answer, solution_contrast_gradient, cases, 1e-6)
 
 
 # --- 01-p2, by hand: z^2 is 0, 1, 4 with mean 5/3 and variance 26/9; n = 3, B = 2
@@ -92,17 +87,12 @@ by_hand(
            "With one view a sample the view term is 0. Multiply by (n - B) / (B (n - 1)), n = 3, B = 2.",
            "The bias of the loss is alpha / 2 times the mean squared error.",),
     wrong_answers=(
-        WrongAnswer("with replacement", [26 / 18, 13 / 36], "mean squared error",
-                    "That is 1/B of the variance, for draws WITH replacement."),
-        WrongAnswer("variance of z", [1 / 6, 1 / 24], "mean squared error",
-                    "R is the second moment: take the variance of z squared, not of z."),
-        WrongAnswer("n - 1", [13 / 12, 13 / 48], "mean squared error",
-                    "tau^2 is the mean square over all samples: divide by n, not by n - 1."),
-        WrongAnswer("variance", [26 / 9, 13 / 18], "mean squared error",
-                    "That is tau^2; the factor of a batch of two is missing."),
-        WrongAnswer("no half", [13 / 18, 13 / 36], "bias of the loss", "The loss has alpha / 2 before the square."),
-        WrongAnswer("no alpha", [13 / 18, 13 / 18], "bias of the loss", "Alpha and the half are missing."),
-        WrongAnswer("one number", 13 / 18, "list of 2 numbers"),
+        WrongAnswer([26 / 18, 13 / 36], "That is 1/B of the variance, for draws WITH replacement."),
+        WrongAnswer([1 / 6, 1 / 24], "R is the second moment: take the variance of z squared, not of z."),
+        WrongAnswer([13 / 12, 13 / 48], "tau^2 is the mean square over all samples: divide by n, not by n - 1."),
+        WrongAnswer([26 / 9, 13 / 18], "That is tau^2; the factor of a batch of two is missing."),
+        WrongAnswer([13 / 18, 13 / 36], "The loss has alpha / 2 before the square."),
+        WrongAnswer([13 / 18, 13 / 18], "Alpha and the half are missing."),
     ),
 )  # fmt: skip
 
@@ -118,15 +108,12 @@ by_hand(
            "In L_alpha they have alpha / (2 K) and (1 - alpha) / (2 K (K - 1)): divide.",
            "Both ratios are 1 at alpha = 1 / K.",),
     wrong_answers=(
-        WrongAnswer("one fifth", [0.2, 1.6, 0.9143], "alpha", "One fifth is right for five clients; here are eight."),
-        WrongAnswer("one", [1.0, 1.6, 0.9143], "alpha", "alpha = 1 gives FedAvg's objective."),
-        WrongAnswer("other way round", [0.125, 0.625, 1.09375], "weight of the own contrasts",
+        WrongAnswer([0.2, 1.6, 0.9143], "One fifth is right for five clients; here are eight."),
+        WrongAnswer([1.0, 1.6, 0.9143], "alpha = 1 gives FedAvg's objective."),
+        WrongAnswer([0.125, 0.625, 1.09375],
                     "You divided L's weight by L_alpha's; the question is the other way round."),
-        WrongAnswer("alpha itself", [0.125, 0.2, 0.9143], "weight of the own contrasts",
-                    "That is alpha; L itself has 1 / K in its place."),
-        WrongAnswer("one minus alpha", [0.125, 1.6, 0.8], "weight of the pairs",
-                    "L itself has 1 - 1/K in the place of 1 - alpha: divide by 7/8."),
-        WrongAnswer("one number", 0.125, "list of 3 numbers"),
+        WrongAnswer([0.125, 0.2, 0.9143], "That is alpha; L itself has 1 / K in its place."),
+        WrongAnswer([0.125, 1.6, 0.8], "L itself has 1 - 1/K in the place of 1 - alpha: divide by 7/8."),
     ),
 )  # fmt: skip
 
@@ -141,18 +128,14 @@ by_hand(
     hints=("A sample's share of the matrix is positive semi-definite with trace at most mu / n.",
            "sqrt(2) needs two orthogonal shares of full length. How many directions are there if H = 1?",),
     wrong_answers=(
-        WrongAnswer("the paper's", [0.25, 0.25, 0.25], "move by a replaced sample",
-                    "That is mu / n, the paper's; two orthogonal samples move the matrix farther."),
-        WrongAnswer("triangle", [0.5, 0.25, 0.25], "move by a replaced sample",
+        WrongAnswer([0.25, 0.25, 0.25], "That is mu / n, the paper's; two orthogonal samples move the matrix farther."),
+        WrongAnswer([0.5, 0.25, 0.25],
                     "2 mu / n would need opposite shares, but positive semi-definite ones are at most orthogonal."),
-        WrongAnswer("sqrt mu", [0.1581, 0.1118, 0.1118], "move by a replaced sample",
+        WrongAnswer([0.1581, 0.1118, 0.1118],
                     "The clip bounds |z| by sqrt(mu), so the outer product z z^T has the norm mu."),
-        WrongAnswer("not divided", [7.0711, 5.0, 5.0], "move by a replaced sample",
-                    "The matrix is a mean: a sample's share is divided by n."),
-        WrongAnswer("sqrt 2 in one dimension", [0.3536, 0.3536, 0.25], "move with H = 1",
+        WrongAnswer([7.0711, 5.0, 5.0], "The matrix is a mean: a sample's share is divided by n."),
+        WrongAnswer([0.3536, 0.3536, 0.25],
                     "With H = 1 the shares are numbers between 0 and mu / n; none is orthogonal to another."),
-        WrongAnswer("sqrt 2 for a gap", [0.3536, 0.25, 0.3536], "move by a sample left out",
-                    "Only one share is gone, and nothing comes in its place."),
-        WrongAnswer("one number", 0.25, "list of 3 numbers"),
+        WrongAnswer([0.3536, 0.25, 0.3536], "Only one share is gone, and nothing comes in its place."),
     ),
 )  # fmt: skip

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import torch
 from matplotlib.axes import Axes
@@ -11,9 +10,8 @@ from matplotlib.lines import Line2D
 from torch import Tensor
 
 from fedbook.lab import gallery, style
-from fedbook.lab.compare import first_difference
 from fedbook.lab.draw import draw_images
-from fedbook.lab.exercises import WrongAnswer, by_hand, exercise
+from fedbook.lab.exercises import WrongAnswer, by_cases, by_hand
 
 __all__ = [
     "draw_byol", "draw_clouds", "draw_images", "draw_learning", "draw_matrices", "draw_pipeline", "draw_rows",
@@ -155,14 +153,12 @@ by_hand(
     solution=0.08,
     hints=("Both vectors have length 5. What is their inner product?", "2 - 2 cos, with cos = 24/25."),
     wrong_answers=(
-        WrongAnswer("the cosine", 0.96, "got 0.96", "That is the cosine. The loss is 2 - 2 cos."),
-        WrongAnswer("lengths kept", 2, "got 2",
-                    "You took the squared distance of the vectors themselves. First give both the length 1."),
-        WrongAnswer("half", 0.04, "got 0.04", "The loss is 2 - 2 cos, not 1 - cos."),
-        WrongAnswer("no lengths", -46, "got -46", "The cosine is the inner product divided by both lengths."),
-        WrongAnswer("no number", "small", "one number"),
+        WrongAnswer(0.96, "That is the cosine. The loss is 2 - 2 cos."),
+        WrongAnswer(2, "You took the squared distance of the vectors themselves. First give both the length 1."),
+        WrongAnswer(0.04, "The loss is 2 - 2 cos, not 1 - cos."),
+        WrongAnswer(-46, "The cosine is the inner product divided by both lengths."),
     ),
-)  # fmt: skip
+)
 
 
 # --- 02-2: centring without H
@@ -174,26 +170,23 @@ def solution_centre_by_means(K):
     return K - rows - columns + K.mean()
 
 
-@exercise(
+by_cases(
     "02-2",
     solution=solution_centre_by_means,
     hints=("H K subtracts the mean of each column. What does multiplying by H from the right do?",
            "Subtract row means and column means, and give back what was subtracted twice."),
     wrong_answers=(
-        WrongAnswer("columns only", lambda K: K - K.mean(0, keepdim=True), "expected",
-                    "That is H K. The rows still have a mean."),
-        WrongAnswer("mean of all", lambda K: K - K.mean(), "expected",
+        WrongAnswer(lambda K: K - K.mean(0, keepdim=True), "That is H K. The rows still have a mean."),
+        WrongAnswer(lambda K: K - K.mean(),
                     "That subtracts one number everywhere. Each row and each column needs its own."),
-        WrongAnswer("twice", lambda K: K - K.mean(0, keepdim=True) - K.mean(1, keepdim=True), "expected",
+        WrongAnswer(lambda K: K - K.mean(0, keepdim=True) - K.mean(1, keepdim=True),
                     "The mean of everything was subtracted twice: add it once."),
-        WrongAnswer("unchanged", lambda K: K, "expected", "Nothing was subtracted."),
-        WrongAnswer("wrong sign", lambda K: K - K.mean(0, keepdim=True) - K.mean(1, keepdim=True) - K.mean(),
-                    "expected", "The mean of everything was subtracted twice already: add it, once."),
+        WrongAnswer(lambda K: K, "Nothing was subtracted."),
+        WrongAnswer(lambda K: K - K.mean(0, keepdim=True) - K.mean(1, keepdim=True) - K.mean(),
+                    "The mean of everything was subtracted twice already: add it, once."),
     ),
+    cases=[{"K": a @ a.T} for a in _tensors((3, 2), (5, 4))],
 )  # fmt: skip
-def check_centre(answer: Callable[..., Any]) -> str | None:
-    cases = [{"K": a @ a.T} for a in _tensors((3, 2), (5, 4))]
-    return first_difference(answer, solution_centre_by_means, cases)
 
 
 # --- 02-3: what leaves CKA unchanged
@@ -210,14 +203,11 @@ by_hand(
         "taken out by centring. Stretching one direction changes the products among images. Reordered rows "
         "compare image 1 of A with another image of B.",
     wrong_answers=(
-        WrongAnswer("stretch", _CHANGES | {"stretched": True}, "stretched",
-                    "A stretch makes one direction count more. Try the slider."),
-        WrongAnswer("order", _CHANGES | {"images reordered": True}, "images reordered",
+        WrongAnswer(_CHANGES | {"stretched": True}, "A stretch makes one direction count more. Try the slider."),
+        WrongAnswer(_CHANGES | {"images reordered": True},
                     "The other client's rows stay, so image 1 is now compared with image 2."),
-        WrongAnswer("shift", _CHANGES | {"moved": False}, "moved", "That is what centring removes."),
-        WrongAnswer("size", _CHANGES | {"ten times larger": False}, "ten times larger",
-                    "The kernel grows by 100, and so does its norm."),
-        WrongAnswer("a list", ["turned"], "dictionary"),
+        WrongAnswer(_CHANGES | {"moved": False}, "That is what centring removes."),
+        WrongAnswer(_CHANGES | {"ten times larger": False}, "The kernel grows by 100, and so does its norm."),
     ),
 )  # fmt: skip
 
@@ -250,23 +240,24 @@ def _cka_rows(A, B):
     return (A.T @ B).square().sum() / ((A.T @ A).norm() * (B.T @ B).norm())
 
 
-@exercise(
+_A, _B, _C = _tensors((6, 2), (6, 3), (6, 5))
+
+
+by_cases(
     "02-4",
     solution=solution_cka_of_features,
     hints=("Centring a kernel is centring the columns of A.",
            "The inner product of two kernels is a trace, and factors may move round in a trace.",
            "Numerator: the squared norm of A^T B. In the denominator the same with A, A and B, B, under a root each."),
     wrong_answers=(
-        WrongAnswer("not centred", _cka_uncentred, "expected", "Subtract the mean of each column first."),
-        WrongAnswer("not squared", _cka_not_squared, "expected", "The numerator is the squared norm of A^T B."),
-        WrongAnswer("lengths", _cka_lengths, "expected", "The denominator holds the norms of A^T A and of B^T B."),
-        WrongAnswer("rows", _cka_rows, "expected", "That subtracts each image's own mean. Subtract the mean image."),
-        WrongAnswer("one", lambda A, B: torch.tensor(1.0), "expected", "Only equal kernels have CKA 1."),
+        WrongAnswer(_cka_uncentred, "Subtract the mean of each column first."),
+        WrongAnswer(_cka_not_squared, "The numerator is the squared norm of A^T B."),
+        WrongAnswer(_cka_lengths, "The denominator holds the norms of A^T A and of B^T B."),
+        WrongAnswer(_cka_rows, "That subtracts each image's own mean. Subtract the mean image."),
+        WrongAnswer(lambda A, B: torch.tensor(1.0), "Only equal kernels have CKA 1."),
     ),
+    cases=[{"A": _A, "B": _B}, {"A": _B, "B": _C}],
 )  # fmt: skip
-def check_cka_of_features(answer: Callable[..., Any]) -> str | None:
-    a, b, c = _tensors((6, 2), (6, 3), (6, 5))
-    return first_difference(answer, solution_cka_of_features, [{"A": a, "B": b}, {"A": b, "B": c}])
 
 
 # --- 02-5: a louder client
@@ -279,11 +270,10 @@ by_hand(
            "Two kernels of equal norm now weigh 4 and 1."),
     why="Vectors twice as long make a kernel four times as large, so the two weigh 4 and 1: four fifths.",
     wrong_answers=(
-        WrongAnswer("two thirds", 2 / 3, "got 0.666667", "Doubling the representations multiplies the kernel by 4."),
-        WrongAnswer("equal", 0.5, "got 0.5", "The server takes the plain mean, so a larger kernel counts more."),
-        WrongAnswer("ratio", 4, "got 4", "That is the ratio. What share of the whole is it?"),
-        WrongAnswer("other client", 0.2, "got 0.2", "That is the share of the other client."),
-        WrongAnswer("no number", "more", "one number"),
+        WrongAnswer(2 / 3, "Doubling the representations multiplies the kernel by 4."),
+        WrongAnswer(0.5, "The server takes the plain mean, so a larger kernel counts more."),
+        WrongAnswer(4, "That is the ratio. What share of the whole is it?"),
+        WrongAnswer(0.2, "That is the share of the other client."),
     ),
 )  # fmt: skip
 
@@ -305,13 +295,12 @@ by_hand(
         "images. c lets the gradient move the goal too. d: half the loss has half the gradient, and twice the "
         "step size undoes it.",
     wrong_answers=(
-        WrongAnswer("literal", _BUGS | {"a": "fine"}, "a", "Descending mu CKA makes the similarity smaller."),
-        WrongAnswer("rows missed", _BUGS | {"b": "fine"}, "b",
+        WrongAnswer(_BUGS | {"a": "fine"}, "Descending mu CKA makes the similarity smaller."),
+        WrongAnswer(_BUGS | {"b": "fine"},
                     "The client's rows are S, the reference's the first hundred. They belong to other images."),
-        WrongAnswer("target missed", _BUGS | {"c": "fine"}, "c",
+        WrongAnswer(_BUGS | {"c": "fine"},
                     "Then the goal is the network itself, and both sides move towards each other."),
-        WrongAnswer("factor", _BUGS | {"d": "sign"}, "d", "Half the loss is the same loss with half the step size."),
-        WrongAnswer("a word", "sign", "dictionary"),
+        WrongAnswer(_BUGS | {"d": "sign"}, "Half the loss is the same loss with half the step size."),
     ),
 )  # fmt: skip
 
@@ -326,11 +315,10 @@ by_hand(
            "L (L + 1) / 2 at most 600 L: divide by L."),
     why="L (L + 1) / 2 is at most 600 L as long as L + 1 is at most 1200.",
     wrong_answers=(
-        WrongAnswer("whole kernel", 600, "got 600", "A kernel is symmetric: only its upper triangle is sent."),
-        WrongAnswer("no diagonal", 1201, "got 1201", "The diagonal is sent too: L (L + 1) / 2 numbers."),
-        WrongAnswer("just larger", 1200, "got 1200", "With 1,200 images the triangle is already a little larger."),
-        WrongAnswer("half", 299, "got 299", "L (L + 1) / 2 = L d. Divide by L and solve."),
-        WrongAnswer("no number", "L", "one number"),
+        WrongAnswer(600, "A kernel is symmetric: only its upper triangle is sent."),
+        WrongAnswer(1201, "The diagonal is sent too: L (L + 1) / 2 numbers."),
+        WrongAnswer(1200, "With 1,200 images the triangle is already a little larger."),
+        WrongAnswer(299, "L (L + 1) / 2 = L d. Divide by L and solve."),
     ),
 )  # fmt: skip
 
@@ -350,13 +338,10 @@ by_hand(
         "asks: that loss is higher than at μ = 0. So this is not the constant answer, whose loss is 0. How many "
         "directions are left, the figure does not say.",
     wrong_answers=(
-        WrongAnswer("swapped", {"mu = 0": "agreement only", "mu = 8": "alone"}, "mu = 0",
+        WrongAnswer({"mu = 0": "agreement only", "mu = 8": "alone"},
                     "With mu 0 the pull has no weight: every client learns by itself."),
-        WrongAnswer("collapse", {"mu = 0": "alone", "mu = 8": "collapse"}, "mu = 8",
+        WrongAnswer({"mu = 0": "alone", "mu = 8": "collapse"},
                     "The constant answer has BYOL loss 0. Here that loss is the highest of all."),
-        WrongAnswer("alone twice", {"mu = 0": "alone", "mu = 8": "alone"}, "mu = 8",
-                    "They are anything but alone: look at the grey curve."),
-        WrongAnswer("other words", {"mu = 0": "bad", "mu = 8": "good"}, "mu = 0"),
-        WrongAnswer("a word", "alone", "dictionary"),
+        WrongAnswer({"mu = 0": "alone", "mu = 8": "alone"}, "They are anything but alone: look at the grey curve."),
     ),
 )  # fmt: skip

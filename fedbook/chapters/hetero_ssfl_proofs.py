@@ -17,12 +17,11 @@ by_hand(
     hints=("Divide the mean trace of Proposition 2.3 by both norms.",
            "tr G / |G| is the root of the effective dimension; one factor 1/(L - 1) is left.",),
     wrong_answers=(
-        WrongAnswer("no root", 50 * 32 / 200, "got", "CKA is at most 1. Take the root of the product."),
-        WrongAnswer("L for L - 1", 40 / 201, "got", "Centring takes one direction away: divide by L - 1."),
-        WrongAnswer("unbiased", 0.0, "got", "That is the mean of HSIC_1. CKA by HSIC_b was asked for."),
-        WrongAnswer("squared", 40 / 200**2, "got", "Only one factor 1/(L - 1) is left after the division by norms."),
-        WrongAnswer("one width", 50 / 200, "got", "Both effective dimensions count, by the root of their product."),
-        WrongAnswer("text", "40/200", "one number"),
+        WrongAnswer(50 * 32 / 200, "CKA is at most 1. Take the root of the product."),
+        WrongAnswer(40 / 201, "Centring takes one direction away: divide by L - 1."),
+        WrongAnswer(0.0, "That is the mean of HSIC_1. CKA by HSIC_b was asked for."),
+        WrongAnswer(40 / 200**2, "Only one factor 1/(L - 1) is left after the division by norms."),
+        WrongAnswer(50 / 200, "Both effective dimensions count, by the root of their product."),
     ),
 )  # fmt: skip
 
@@ -33,12 +32,11 @@ by_hand(
     hints=("Only the two largest eigenvalues of the mean kernel can be met.",
            "Squares of eigenvalues count: (16 + 4) over (16 + 4 + 4 + 1), and a root at the end.",),
     wrong_answers=(
-        WrongAnswer("no squares", math.sqrt(6 / 9), "got", "The squares of the eigenvalues count, not these."),
-        WrongAnswer("trace share", 6 / 9, "got", "That is the share of the trace: squares, then a root."),
-        WrongAnswer("no root", 20 / 25, "got", "Take the root: one of two norms cancels."),
-        WrongAnswer("width 3", math.sqrt(24 / 25), "got", "The client has width 2: two eigenvalues."),
-        WrongAnswer("one", 1.0, "got", "The mean kernel has rank 4, the client's at most 2."),
-        WrongAnswer("text", "root", "one number"),
+        WrongAnswer(math.sqrt(6 / 9), "The squares of the eigenvalues count, not these."),
+        WrongAnswer(6 / 9, "That is the share of the trace: squares, then a root."),
+        WrongAnswer(20 / 25, "Take the root: one of two norms cancels."),
+        WrongAnswer(math.sqrt(24 / 25), "The client has width 2: two eigenvalues."),
+        WrongAnswer(1.0, "The mean kernel has rank 4, the client's at most 2."),
     ),
 )  # fmt: skip
 
@@ -49,12 +47,11 @@ by_hand(
     hints=("The rest points other than 0 solve (s + n) p^2 - s p + lambda = 0.",
            "2 p^2 - p + 0.08 = 0 has the discriminant 1 - 0.64; which root is not stable?",),
     wrong_answers=(
-        WrongAnswer("larger root", 0.4, "got", "That is where it comes to rest. From where on does it get there?"),
-        WrongAnswer("no noise", (1 - math.sqrt(0.68)) / 2, "got", "The noise counts: s + n stands at p^2."),
-        WrongAnswer("any start", 0.0, "got", "0 is a stable rest point: small starts die."),
-        WrongAnswer("decay", 0.08, "got", "At p = lambda the signal term is smaller than the decay."),
-        WrongAnswer("twice", 0.2, "got", "Divide by 2 (s + n) = 4."),
-        WrongAnswer("text", "p", "one number"),
+        WrongAnswer(0.4, "That is where it comes to rest. From where on does it get there?"),
+        WrongAnswer((1 - math.sqrt(0.68)) / 2, "The noise counts: s + n stands at p^2."),
+        WrongAnswer(0.0, "0 is a stable rest point: small starts die."),
+        WrongAnswer(0.08, "At p = lambda the signal term is smaller than the decay."),
+        WrongAnswer(0.2, "Divide by 2 (s + n) = 4."),
     ),
 )  # fmt: skip
 
@@ -65,11 +62,10 @@ by_hand(
     hints=("First Gamma = 2 L_2 P R L / kappa, then mu < S / (2 E Gamma).",
            "Gamma = 2 * 1 * 2 * 4 * 10 / 80 = 2.",),
     wrong_answers=(
-        WrongAnswer("no steps", 2.0, "got", "E steps lie between two mean kernels: a factor E."),
-        WrongAnswer("no 2", 0.8, "got", "The swap adds 2 mu eta E Gamma: mind the 2."),
-        WrongAnswer("printed", 8 / (2 * 1 * 2 * 64 * 100), "got", "That is the printed condition, with R^3 L^2."),
-        WrongAnswer("no floor", 0.005, "got", "kappa divides Gamma, so it multiplies the limit."),
-        WrongAnswer("Gamma", 0.2, "got", "Gamma has one factor 2, the condition another."),
-        WrongAnswer("text", "S", "one number"),
+        WrongAnswer(2.0, "E steps lie between two mean kernels: a factor E."),
+        WrongAnswer(0.8, "The swap adds 2 mu eta E Gamma: mind the 2."),
+        WrongAnswer(8 / (2 * 1 * 2 * 64 * 100), "That is the printed condition, with R^3 L^2."),
+        WrongAnswer(0.005, "kappa divides Gamma, so it multiplies the limit."),
+        WrongAnswer(0.2, "Gamma has one factor 2, the condition another."),
     ),
 )  # fmt: skip

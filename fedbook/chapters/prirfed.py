@@ -12,9 +12,8 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from fedbook.lab import gallery, style
-from fedbook.lab.compare import first_difference
 from fedbook.lab.draw import draw_images
-from fedbook.lab.exercises import WrongAnswer, by_hand, exercise
+from fedbook.lab.exercises import WrongAnswer, by_cases, by_hand
 
 __all__ = [
     "ROUND_COLOURS", "cone", "draw_floor", "draw_images", "draw_ledger", "draw_risks", "draw_scene", "draw_system",
@@ -236,11 +235,11 @@ by_hand(
     hints=("A small step dX at X has length dX / X, and X grows on the way.", "Integrate dX / X from 10 to 1000."),
     why="The length of a step is another one at every X, so integrate: ln 1000 - ln 10 = ln 100.",
     wrong_answers=(
-        WrongAnswer("flat", 990.0, "got 990", "That is the flat distance. Here a step counts beside the place X."),
-        WrongAnswer("two", 2.0, "got 2", "Right idea, other base: the integral of dX / X is the natural logarithm."),
-        WrongAnswer("ratio", 100.0, "got 100", "That is the ratio. The length adds up dX / X along the way."),
-        WrongAnswer("tens", math.log(10.0), "got 2.30259", "That is the way from 10 to 100. There are two such ways."),
-        WrongAnswer("at the start", 99.0, "got 99", "You divided all of the way by the start. X grows on the way."),
+        WrongAnswer(990.0, "That is the flat distance. Here a step counts beside the place X."),
+        WrongAnswer(2.0, "Right idea, other base: the integral of dX / X is the natural logarithm."),
+        WrongAnswer(100.0, "That is the ratio. The length adds up dX / X along the way."),
+        WrongAnswer(math.log(10.0), "That is the way from 10 to 100. There are two such ways."),
+        WrongAnswer(99.0, "You divided all of the way by the start. X grows on the way."),
     ),
 )
 
@@ -276,26 +275,22 @@ _Y = torch.tensor([0.0, 0.6, 0.8], dtype=torch.float64)
 _Z = torch.tensor([0.6, 0.0, 0.8], dtype=torch.float64)
 
 
-@exercise(
+by_cases(
     "03-2",
     solution=solution_on_the_way,
     hints=("Log gives the velocity that arrives at time 1.", "Walk only a share s of that velocity."),
     wrong_answers=(
-        WrongAnswer("chord", lambda M, x, y, s: (1 - s) * x + s * y, "expected",
+        WrongAnswer(lambda M, x, y, s: (1 - s) * x + s * y,
                     "That is a point of the straight chord, which leaves the surface."),
-        WrongAnswer("from y", lambda M, x, y, s: M.exp(y, s * M.log(y, x)), "expected",
-                    "You started at y. At s = 0 the answer should be x."),
-        WrongAnswer("scaled point", lambda M, x, y, s: s * M.exp(x, M.log(x, y)), "expected",
+        WrongAnswer(lambda M, x, y, s: M.exp(y, s * M.log(y, x)), "You started at y. At s = 0 the answer should be x."),
+        WrongAnswer(lambda M, x, y, s: s * M.exp(x, M.log(x, y)),
                     "You scaled the end point. Scale the velocity instead."),
-        WrongAnswer("all the way", lambda M, x, y, s: M.exp(x, M.log(x, y)), "expected",
-                    "That goes all the way: s is unused."),
-        WrongAnswer("Log from y", lambda M, x, y, s: M.exp(x, s * M.log(y, x)), "expected",
+        WrongAnswer(lambda M, x, y, s: M.exp(x, M.log(x, y)), "That goes all the way: s is unused."),
+        WrongAnswer(lambda M, x, y, s: M.exp(x, s * M.log(y, x)),
                     "That velocity lives at y. The one at x is M.log(x, y)."),
     ),
+    cases=[{"M": _Ball, "x": x, "y": y, "s": s} for x, y in ((_X, _Y), (_Z, _X)) for s in (0.0, 0.3, 1.0)],
 )  # fmt: skip
-def check_on_the_way(answer: Callable[..., Any]) -> str | None:
-    cases = [{"M": _Ball, "x": x, "y": y, "s": s} for x, y in ((_X, _Y), (_Z, _X)) for s in (0.0, 0.3, 1.0)]
-    return first_difference(answer, solution_on_the_way, cases)
 
 
 # --- 03-3: which noise is right
@@ -306,7 +301,7 @@ WHY_NOISE = {
     "b": "Projected in the Lorentz product, the noise is stretched along the way to the tip.",
     "c": "Measured at X, the entries of S do not have length 1 each: undo it with the root of X on both sides.",
     "d": "The root of X on both sides turns lengths at the identity into lengths at X.",
-}  # fmt: skip
+}
 
 
 by_hand(
@@ -318,11 +313,10 @@ by_hand(
         "some directions, the more the further out x lies. c: S is even for the flat lengths, but at X lengths "
         "are measured with the inverse of X. d: this map carries even noise at I to X and keeps all lengths.",
     wrong_answers=(
-        WrongAnswer("all", dict.fromkeys("abcd", True), "b is not right", WHY_NOISE["b"]),
-        WrongAnswer("entries", NOISES | {"c": True}, "c is not right", WHY_NOISE["c"]),
-        WrongAnswer("none on the sphere", NOISES | {"a": False}, "a is not right", WHY_NOISE["a"]),
-        WrongAnswer("none on SPD", NOISES | {"d": False}, "d is not right", WHY_NOISE["d"]),
-        WrongAnswer("one letter", "a", "It should be a dictionary"),
+        WrongAnswer(dict.fromkeys("abcd", True), WHY_NOISE["b"]),
+        WrongAnswer(NOISES | {"c": True}, WHY_NOISE["c"]),
+        WrongAnswer(NOISES | {"a": False}, WHY_NOISE["a"]),
+        WrongAnswer(NOISES | {"d": False}, WHY_NOISE["d"]),
     ),
 )  # fmt: skip
 
@@ -339,28 +333,28 @@ _FULL = torch.tensor([0.0, 0.1, 0.3], dtype=torch.float64)
 _NEW = torch.tensor([0.4, 0.1, -0.3], dtype=torch.float64)
 
 
-@exercise(
+by_cases(
     "03-4",
     solution=solution_direction,
     hints=("At x = anchor the two one-record gradients are equal: what must be left?",
            "Which of the three vectors do not live at x?"),
     wrong_answers=(
-        WrongAnswer("not carried", lambda M, x, anchor, new, old, full: new - (old - full), "expected",
+        WrongAnswer(lambda M, x, anchor, new, old, full: new - (old - full),
                     "old and full live at the anchor. Carry them to x before you subtract."),
-        WrongAnswer("sign", lambda M, x, anchor, new, old, full: new - M.transport(anchor, x, old + full), "expected",
+        WrongAnswer(lambda M, x, anchor, new, old, full: new - M.transport(anchor, x, old + full),
                     "At the anchor new equals old, and the full gradient should be left, with sign plus."),
-        WrongAnswer("half carried", lambda M, x, anchor, new, old, full: new - M.transport(anchor, x, old) + full,
-                    "expected", "full lives at the anchor as well: it must be carried too."),
-        WrongAnswer("no full gradient", lambda M, x, anchor, new, old, full: new - M.transport(anchor, x, old),
-                    "expected", "At the anchor this leaves nothing. What should be left is the full gradient."),
-        WrongAnswer("backwards", lambda M, x, anchor, new, old, full: M.transport(anchor, x, old - full) - new,
-                    "expected", "All signs are turned: at the anchor this is minus the full gradient."),
+        WrongAnswer(lambda M, x, anchor, new, old, full: new - M.transport(anchor, x, old) + full,
+                    "full lives at the anchor as well: it must be carried too."),
+        WrongAnswer(lambda M, x, anchor, new, old, full: new - M.transport(anchor, x, old),
+                    "At the anchor this leaves nothing. What should be left is the full gradient."),
+        WrongAnswer(lambda M, x, anchor, new, old, full: M.transport(anchor, x, old - full) - new,
+                    "All signs are turned: at the anchor this is minus the full gradient."),
     ),
+    cases=[
+        {"M": _Ball, "x": _Z, "anchor": _X, "new": _NEW, "old": _OLD, "full": _FULL},
+        {"M": _Ball, "x": _X, "anchor": _X, "new": _OLD, "old": _OLD, "full": _FULL},
+    ],
 )  # fmt: skip
-def check_direction(answer: Callable[..., Any]) -> str | None:
-    case = {"M": _Ball, "x": _Z, "anchor": _X, "new": _NEW, "old": _OLD, "full": _FULL}
-    same = case | {"x": _X, "new": _OLD}
-    return first_difference(answer, solution_direction, [case, same])
 
 
 # --- 03-5: the noise of one call
@@ -370,27 +364,24 @@ def solution_call_noise(mu, n, C, E):
     return math.sqrt(E) * 2 * C / (n * mu)
 
 
-@exercise(
+by_cases(
     "03-5",
     solution=solution_call_noise,
     hints=("How far can one replaced record move the mean of n clipped gradients?",
            "E noisy steps of shift a each cost the root of E times a."),
     wrong_answers=(
-        WrongAnswer("one C", lambda mu, n, C, E: math.sqrt(E) * C / (n * mu), "expected",
+        WrongAnswer(lambda mu, n, C, E: math.sqrt(E) * C / (n * mu),
                     "A replaced record leaves with length C and comes back with length C the other way: 2 C."),
-        WrongAnswer("no steps", lambda mu, n, C, E: 2 * C / (n * mu), "expected",
+        WrongAnswer(lambda mu, n, C, E: 2 * C / (n * mu),
                     "That pays for one step. The same records are used in all E of them."),
-        WrongAnswer("E times", lambda mu, n, C, E: E * 2 * C / (n * mu), "expected",
-                    "Independent Gaussian steps add squares: the root of E."),
-        WrongAnswer("no mean", lambda mu, n, C, E: math.sqrt(E) * 2 * C / mu, "expected",
+        WrongAnswer(lambda mu, n, C, E: E * 2 * C / (n * mu), "Independent Gaussian steps add squares: the root of E."),
+        WrongAnswer(lambda mu, n, C, E: math.sqrt(E) * 2 * C / mu,
                     "What is released is the mean of n gradients, so one record moves it by 2 C / n."),
-        WrongAnswer("times mu", lambda mu, n, C, E: math.sqrt(E) * 2 * C * mu / n, "expected",
+        WrongAnswer(lambda mu, n, C, E: math.sqrt(E) * 2 * C * mu / n,
                     "A smaller shift mu needs more noise, not less."),
     ),
+    cases=[{"mu": 0.1, "n": 500, "C": 1.0, "E": 1}, {"mu": 0.3, "n": 100, "C": 2.0, "E": 4}],
 )  # fmt: skip
-def check_call_noise(answer: Callable[..., Any]) -> str | None:
-    cases = [{"mu": 0.1, "n": 500, "C": 1.0, "E": 1}, {"mu": 0.3, "n": 100, "C": 2.0, "E": 4}]
-    return first_difference(answer, solution_call_noise, cases)
 
 
 # --- 03-6: a page of the ledger
@@ -413,13 +404,10 @@ by_hand(
     why="A: the root of 9 / 100. B: the root of 4 / 100 + 3 · 4 / 100 = 16 / 100. C: nothing that depends on C's "
     "records was released, and calls of others tell nothing of them.",
     wrong_answers=(
-        WrongAnswer("added", {"A": 0.9, "B": 1.0, "C": 0.0}, "A is not right", WHY_LEDGER["A"]),
-        WrongAnswer("squares", {"A": 0.09, "B": 0.16, "C": 0.0}, "A is not right", "Take the root at the end."),
-        WrongAnswer("everybody", {"A": 0.3, "B": 0.4, "C": 0.5}, "C is not right", WHY_LEDGER["C"]),
-        WrongAnswer(
-            "roots added", {"A": 0.3, "B": 0.2 + 0.2 * math.sqrt(3), "C": 0.0}, "B is not right", WHY_LEDGER["B"]
-        ),
-        WrongAnswer("one number", 0.3, "It should be a dictionary"),
+        WrongAnswer({"A": 0.9, "B": 1.0, "C": 0.0}, WHY_LEDGER["A"]),
+        WrongAnswer({"A": 0.09, "B": 0.16, "C": 0.0}, "Take the root at the end."),
+        WrongAnswer({"A": 0.3, "B": 0.4, "C": 0.5}, WHY_LEDGER["C"]),
+        WrongAnswer({"A": 0.3, "B": 0.2 + 0.2 * math.sqrt(3), "C": 0.0}, WHY_LEDGER["B"]),
     ),
 )
 
@@ -445,10 +433,9 @@ by_hand(
     why="The noise of a gradient is proportional to 1 / n, and the floor to its square. A mean over twice as many "
     "agents halves the variance. Each dimension adds as much again. Small steps let the noise average out.",
     wrong_answers=(
-        WrongAnswer("n once", FACTORS | {"n twice": 0.5}, "n twice is not right", WHY_FACTOR["n twice"]),
-        WrongAnswer("K squared", FACTORS | {"K twice": 0.25}, "K twice is not right", WHY_FACTOR["K twice"]),
-        WrongAnswer("root of d", FACTORS | {"d twice": math.sqrt(2)}, "d twice is not right", WHY_FACTOR["d twice"]),
-        WrongAnswer("step squared", FACTORS | {"η half": 0.25}, "η half is not right", WHY_FACTOR["η half"]),
-        WrongAnswer("one number", 0.5, "It should be a dictionary"),
+        WrongAnswer(FACTORS | {"n twice": 0.5}, WHY_FACTOR["n twice"]),
+        WrongAnswer(FACTORS | {"K twice": 0.25}, WHY_FACTOR["K twice"]),
+        WrongAnswer(FACTORS | {"d twice": math.sqrt(2)}, WHY_FACTOR["d twice"]),
+        WrongAnswer(FACTORS | {"η half": 0.25}, WHY_FACTOR["η half"]),
     ),
 )

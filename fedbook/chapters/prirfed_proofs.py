@@ -23,11 +23,10 @@ by_hand(
            "k = 50: sqrt(100 log(100000)) times 0.1, plus 5 (e^0.1 - 1).",),
     why="Theorem 2.2 gives 5, with δ = 0. Theorem 2.3 gives less, and pays for it with δ* = 0.00001.",
     wrong_answers=(
-        WrongAnswer("basic", 5.0, "got", "That is Theorem 2.2, k epsilon: valid, but larger."),
-        WrongAnswer("first term", TAIL, "got", "The second term, k epsilon (e^epsilon - 1), is missing."),
-        WrongAnswer("no two", ADVANCED - TAIL * (1 - math.sqrt(0.5)), "got", "Under the root stands 2 k."),
-        WrongAnswer("decimal log", ADVANCED - TAIL + math.sqrt(5), "got", "The logarithm is the natural one."),
-        WrongAnswer("text", "50", "one number"),
+        WrongAnswer(5.0, "That is Theorem 2.2, k epsilon: valid, but larger."),
+        WrongAnswer(TAIL, "The second term, k epsilon (e^epsilon - 1), is missing."),
+        WrongAnswer(ADVANCED - TAIL * (1 - math.sqrt(0.5)), "Under the root stands 2 k."),
+        WrongAnswer(ADVANCED - TAIL + math.sqrt(5), "The logarithm is the natural one."),
     ),
 )  # fmt: skip
 
@@ -39,11 +38,10 @@ by_hand(
     hints=("One replaced record moves the clipped mean by at most 2 tau / n.",
            "Nine steps multiply mu by the root of nine: Lemma 4.b.",),
     wrong_answers=(
-        WrongAnswer("one step", 0.1, "got", "That is one step; there are nine."),
-        WrongAnswer("nine times", 0.9, "got", "Squares add: multiply by the root of 9, not by 9."),
-        WrongAnswer("tau / n", 0.15, "got", "A record is replaced, not removed: the mean moves by 2 tau / n."),
-        WrongAnswer("the sum", 30.0, "got", "The noise is on the mean: divide by the number of records."),
-        WrongAnswer("text", "mu", "one number"),
+        WrongAnswer(0.1, "That is one step; there are nine."),
+        WrongAnswer(0.9, "Squares add: multiply by the root of 9, not by 9."),
+        WrongAnswer(0.15, "A record is replaced, not removed: the mean moves by 2 tau / n."),
+        WrongAnswer(30.0, "The noise is on the mean: divide by the number of records."),
     ),
 )  # fmt: skip
 
@@ -58,12 +56,11 @@ by_hand(
     hints=("The product under tanh is the root of |kappa| times M.",
            "sqrt(4) times 1 is 2; zeta = 2 / tanh 2.",),
     wrong_answers=(
-        WrongAnswer("no root", 4 / math.tanh(4), "got", "Take the root of the curvature, not the curvature."),
-        WrongAnswer("Lemma A.1 as printed", 2 / math.tanh(math.sqrt(2)), "got", "M is not under the root."),
-        WrongAnswer("flat", 1.0, "got", "That is the value for curvature 0 or more."),
-        WrongAnswer("times tanh", 2 * math.tanh(2), "got", "Divide by tanh: zeta is at least 1."),
-        WrongAnswer("curvature -1", 1 / math.tanh(1), "got", "That is for curvature -1; here it is -4."),
-        WrongAnswer("text", "2", "one number"),
+        WrongAnswer(4 / math.tanh(4), "Take the root of the curvature, not the curvature."),
+        WrongAnswer(2 / math.tanh(math.sqrt(2)), "M is not under the root."),
+        WrongAnswer(1.0, "That is the value for curvature 0 or more."),
+        WrongAnswer(2 * math.tanh(2), "Divide by tanh: zeta is at least 1."),
+        WrongAnswer(1 / math.tanh(1), "That is for curvature -1; here it is -4."),
     ),
 )  # fmt: skip
 
@@ -75,10 +72,9 @@ by_hand(
     hints=("There are three cohorts: list their means.",
            "The means are 3/2, 3/2 and 0; square them and average.",),
     wrong_answers=(
-        WrongAnswer("square of the mean", 1.0, "got", "The variance of the draw is missing."),
-        WrongAnswer("with replacement", 2.0, "got", "Agents are drawn without replacement: mind (K - s) / (K - 1)."),
-        WrongAnswer("variance only", 0.5, "got", "Add the square of the mean over all."),
-        WrongAnswer("sum", 6.0, "got", "Divide the cohort's sum by s before squaring."),
-        WrongAnswer("text", "3/2", "one number"),
+        WrongAnswer(1.0, "The variance of the draw is missing."),
+        WrongAnswer(2.0, "Agents are drawn without replacement: mind (K - s) / (K - 1)."),
+        WrongAnswer(0.5, "Add the square of the mean over all."),
+        WrongAnswer(6.0, "Divide the cohort's sum by s before squaring."),
     ),
 )  # fmt: skip

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbook.lab.compare import first_difference, short, unlike
-from fedbook.lab.exercises import WrongAnswer, by_hand, exercise
+from fedbook.lab.compare import short, unlike
+from fedbook.lab.exercises import WrongAnswer, by_cases, by_hand, exercise
 
 by_hand(
     "00-p1",
@@ -20,11 +20,10 @@ by_hand(
     why="A number lies between 0 and 5. Added or removed it moves the sum by 5 at most. Replaced it goes from 0 "
         "to 5 at most, 5 again. Between -5 and 5 the two kinds would differ.",
     wrong_answers=(
-        WrongAnswer("twice the bound", {"add_remove": 5, "replace_one": 10}, "replace_one",
+        WrongAnswer({"add_remove": 5, "replace_one": 10},
                     "Twice the bound holds for numbers between -5 and 5. Here the furthest replacement is 0 by 5."),
-        WrongAnswer("mean", {"add_remove": 2.5, "replace_one": 5}, "add_remove",
+        WrongAnswer({"add_remove": 2.5, "replace_one": 5},
                     "The neighbour is the worst one: the client who joins holds 5."),
-        WrongAnswer("a number", 5, "dictionary"),
     ),
 )  # fmt: skip
 
@@ -33,20 +32,17 @@ def solution_laplace_epsilon(sensitivity: float, scale: float) -> float:
     return sensitivity / scale
 
 
-@exercise(
+by_cases(
     "00-p2",
     solution=solution_laplace_epsilon,
     hints=("Write the loss as (|y| - |y - sensitivity|) / scale.", "The triangle inequality bounds it."),
     wrong_answers=(
-        WrongAnswer("upside down", lambda sensitivity, scale: scale / sensitivity, "expected 2",
-                    "More noise must make epsilon smaller."),
-        WrongAnswer("squared", lambda sensitivity, scale: (sensitivity / scale) ** 2 / 2, "expected 0.5",
+        WrongAnswer(lambda sensitivity, scale: scale / sensitivity, "More noise must make epsilon smaller."),
+        WrongAnswer(lambda sensitivity, scale: (sensitivity / scale) ** 2 / 2,
                     "That is the mean of a Gaussian loss; the largest Laplace loss is asked for."),
     ),
+    cases=[{"sensitivity": 1.0, "scale": 0.5}, {"sensitivity": 1.0, "scale": 2.0}, {"sensitivity": 3.0, "scale": 2.0}],
 )  # fmt: skip
-def check_laplace(answer: Any) -> str | None:
-    cases = [{"sensitivity": 1.0, "scale": 0.5}, {"sensitivity": 1.0, "scale": 2.0}, {"sensitivity": 3.0, "scale": 2.0}]
-    return first_difference(answer, solution_laplace_epsilon, cases)
 
 
 by_hand(
@@ -55,8 +51,8 @@ by_hand(
     hints=("Nine releases are one with the shift sqrt(9) mu.",),
     why="Nine releases have the shift of one times the root of nine. σ takes the factor of three back.",
     wrong_answers=(
-        WrongAnswer("nine", 9, "got 9", "The losses' means add, but so do their variances: the shift grows slower."),
-        WrongAnswer("none", 1, "got 1", "Each release tells more: the noise has to grow."),
+        WrongAnswer(9, "The losses' means add, but so do their variances: the shift grows slower."),
+        WrongAnswer(1, "Each release tells more: the noise has to grow."),
     ),
 )
 
@@ -65,35 +61,27 @@ def solution_classic_epsilon(orders, divergences, delta):
     return (divergences + math.log(1 / delta) / (orders - 1)).min()
 
 
-@exercise(
+_ORDERS = np.array([2.0, 4.0, 8.0, 32.0])
+
+
+by_cases(
     "00-p4",
     solution=solution_classic_epsilon,
     hints=("Compute the right side for all orders at once.", "Then take the minimum."),
     wrong_answers=(
-        WrongAnswer(
-            "one order", lambda orders, divergences, delta: divergences[0] + math.log(1 / delta) / (orders[0] - 1),
-            "expected", "That is what the first order says. Every order gives a valid figure: take the smallest.",
-        ),
-        WrongAnswer(
-            "forgot delta", lambda orders, divergences, delta: divergences.min(), "expected",
-            "The divergence alone is no epsilon: add what delta costs at the same order, then compare orders.",
-        ),
-        WrongAnswer(
-            "sharper",
-            lambda orders, divergences, delta: (
-                divergences + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
-            ).min(),
-            "expected", "That is the sharper conversion. The classic one adds log(1 / delta) / (order - 1).",
-        ),
+        WrongAnswer(lambda orders, divergences, delta: divergences[0] + math.log(1 / delta) / (orders[0] - 1),
+                    "That is what the first order says. Every order gives a valid figure: take the smallest."),
+        WrongAnswer(lambda orders, divergences, delta: divergences.min(),
+                    "The divergence alone is no epsilon: add what delta costs at the same order, then compare orders."),
+        WrongAnswer(lambda orders, divergences, delta:
+                    (divergences + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)).min(),
+                    "That is the sharper conversion. The classic one adds log(1 / delta) / (order - 1)."),
     ),
+    cases=[
+        {"orders": _ORDERS, "divergences": _ORDERS * 0.1, "delta": 1e-5},
+        {"orders": _ORDERS, "divergences": _ORDERS * 0.01, "delta": 1e-3},
+    ],
 )  # fmt: skip
-def check_classic(answer: Any) -> str | None:
-    orders = np.array([2.0, 4.0, 8.0, 32.0])
-    cases = [
-        {"orders": orders, "divergences": orders * 0.1, "delta": 1e-5},
-        {"orders": orders, "divergences": orders * 0.01, "delta": 1e-3},
-    ]
-    return first_difference(answer, solution_classic_epsilon, cases)
 
 
 by_hand(
@@ -103,8 +91,8 @@ by_hand(
     why="Who was drawn is published, so the draw hides nothing. If Dua may be drawn in every round, each of them "
     "counts in full: q = 1.",
     wrong_answers=(
-        WrongAnswer("as if secret", 0.1, "got 0.1", "The list says who was drawn: nothing is secret any more."),
-        WrongAnswer("never", 0, "got 0", "Then nobody would ever take part."),
+        WrongAnswer(0.1, "The list says who was drawn: nothing is secret any more."),
+        WrongAnswer(0, "Then nobody would ever take part."),
     ),
 )
 
@@ -132,11 +120,10 @@ def _half_each(weight: Tensor, bias: Tensor, bound: float) -> tuple[Tensor, Tens
     why="With a factor each the update is at most sqrt(2) C long. Clipping each tensor to C / sqrt(2) keeps the "
         "promise, but it bends the update and shortens more than it must.",
     wrong_answers=(
-        WrongAnswer("each by itself", _each_by_itself, "length 1.41421",
+        WrongAnswer(_each_by_itself,
                     "Two tensors of length C make an update of length sqrt(2) C: clip them with one common factor."),
-        WrongAnswer("half each", _half_each, "another update",
+        WrongAnswer(_half_each,
                     "That is safe, but it changes the direction, and shortens updates that were short enough."),
-        WrongAnswer("one tensor", lambda weight, bias, bound: weight, "two tensors"),
     ),
 )  # fmt: skip
 def check_clip_model(answer: Callable[..., Any]) -> str | None:
@@ -173,17 +160,12 @@ def _clipped_sum(updates: Tensor, bound: float) -> Tensor:
     hints=("How large must the noise be beside the sensitivity of the sum?", "Is the divisor a constant?"),
     why="With C = 2 the noise z was half of what the sum needs. And how many were drawn is data, and may be 0.",
     wrong_answers=(
-        WrongAnswer(
-            "as planted",
-            lambda updates, bound, z, rate, number, noise: (_clipped_sum(updates, bound) + z * noise) / len(updates),
-            "noise", "The multiplier counts in units of the sensitivity: the noise has standard deviation z C.",
-        ),
-        WrongAnswer(
-            "actual cohort",
-            lambda updates, bound, z, rate, number, noise: (_clipped_sum(updates, bound) + z * bound * noise)
-            / len(updates),
-            "divisor", "How many were drawn is data. Divide by the expected number, rate times number.",
-        ),
+        WrongAnswer(lambda updates, bound, z, rate, number, noise:
+                    (_clipped_sum(updates, bound) + z * noise) / len(updates),
+                    "The multiplier counts in units of the sensitivity: the noise has standard deviation z C."),
+        WrongAnswer(lambda updates, bound, z, rate, number, noise:
+                    (_clipped_sum(updates, bound) + z * bound * noise) / len(updates),
+                    "How many were drawn is data. Divide by the expected number, rate times number."),
     ),
 )  # fmt: skip
 def check_private_step(answer: Callable[..., Any]) -> str | None:
@@ -216,7 +198,7 @@ def solution_read_off(d_1, d_2):
     solution=solution_read_off,
     hints=("Which combination of the two contains no noise?",),
     wrong_answers=(
-        WrongAnswer("mean", lambda d_1, d_2: (d_1 + d_2) / 2, "noise",
+        WrongAnswer(lambda d_1, d_2: (d_1 + d_2) / 2,
                     "The mean still holds the noise. Subtract: it is the same noise in both."),
     ),
 )  # fmt: skip
@@ -237,26 +219,20 @@ def solution_most_true_positives(false_positive_rate, epsilon, delta):
     return min(1.0, first, second)
 
 
-@exercise(
+by_cases(
     "00-p9",
     solution=solution_most_true_positives,
     hints=("Solve the second bound for g.", "Three numbers limit g: both bounds, and 1."),
     wrong_answers=(
-        WrongAnswer(
-            "first bound", lambda false_positive_rate, epsilon, delta: min(1.0, math.exp(epsilon) * false_positive_rate
-                                                                           + delta),
-            "expected 0.816", "That is the first bound alone; for large false positive rates the second is smaller.",
-        ),
-        WrongAnswer(
-            "no limit", lambda false_positive_rate, epsilon, delta: math.exp(epsilon) * false_positive_rate + delta,
-            "expected 0.816", "A rate is at most 1, and the second bound is smaller still.",
-        ),
+        WrongAnswer(lambda false_positive_rate, epsilon, delta:
+                    min(1.0, math.exp(epsilon) * false_positive_rate + delta),
+                    "That is the first bound alone; for large false positive rates the second is smaller."),
+        WrongAnswer(lambda false_positive_rate, epsilon, delta: math.exp(epsilon) * false_positive_rate + delta,
+                    "A rate is at most 1, and the second bound is smaller still."),
     ),
-)  # fmt: skip
-def check_most_true_positives(answer: Any) -> str | None:
-    cases = [
+    cases=[
         {"false_positive_rate": 0.1, "epsilon": 1.0, "delta": 1e-5},
         {"false_positive_rate": 0.5, "epsilon": 1.0, "delta": 1e-3},
         {"false_positive_rate": 0.9, "epsilon": 0.5, "delta": 0.2},
-    ]
-    return first_difference(answer, solution_most_true_positives, cases)
+    ],
+)  # fmt: skip

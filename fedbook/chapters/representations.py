@@ -72,9 +72,8 @@ by_hand(
     why="Both views of an image agree, so the first term is -1. Of the 16 pairs of views 8 lie on one axis and "
     "have product 1, the others 0: the mean square is a half, and half of that counts.",
     wrong_answers=(
-        WrongAnswer("no repulsion", -1.0, "got -1", "Half of all pairs are two views on the same axis: they repel."),
-        WrongAnswer("no half", -0.5, "got -0.5", "The repulsion counts with the factor one half."),
-        WrongAnswer("text", "low", "one number"),
+        WrongAnswer(-1.0, "Half of all pairs are two views on the same axis: they repel."),
+        WrongAnswer(-0.5, "The repulsion counts with the factor one half."),
     ),
 )
 
@@ -118,10 +117,9 @@ def _tensor_problem(answer: Any, right: Tensor, what: str) -> str | None:
         "Which columns of the old image survive, and where do they go? It must work for 0 pixels, too.",
     ),
     wrong_answers=(
-        WrongAnswer("roll", _rolled, "row", "torch.roll brings back on the left what left on the right."),
-        WrongAnswer("down", _down, "row", "The last axis counts columns, the one before it rows."),
-        WrongAnswer("left", _left, "row", "That moves the image to the left."),
-        WrongAnswer("a list", lambda x, pixels: [1.0], "a tensor"),
+        WrongAnswer(_rolled, "torch.roll brings back on the left what left on the right."),
+        WrongAnswer(_down, "The last axis counts columns, the one before it rows."),
+        WrongAnswer(_left, "That moves the image to the left."),
     ),
 )
 def check_shift_right(answer: Callable[[Tensor, int], Tensor]) -> str | None:
@@ -143,9 +141,8 @@ by_hand(
     solution=100 * 128 + 128 + 128 * 128 + 128 + 128 * 16 + 16,
     hints=("A linear layer from a to b numbers has a times b weights and b biases.", "Here a = 100, 128 and 128."),
     wrong_answers=(
-        WrongAnswer("no biases", 100 * 128 + 128 * 128 + 128 * 16, "31232", "Each layer has biases too."),
-        WrongAnswer("no projector", 100 * 128 + 128 + 128 * 128 + 128, "29440", "The projector counts too."),
-        WrongAnswer("text", "many", "one number"),
+        WrongAnswer(100 * 128 + 128 * 128 + 128 * 16, "Each layer has biases too."),
+        WrongAnswer(100 * 128 + 128 + 128 * 128 + 128, "The projector counts too."),
     ),
 )
 
@@ -183,9 +180,9 @@ def _one_way(first: Tensor, second: Tensor, temperature: float) -> Tensor:
         "Row i is a classification among the other views: the diagonal is minus infinity, `roll` gives the column.",
     ),
     wrong_answers=(
-        WrongAnswer("itself", _with_itself, "value", "A view must not be a candidate for itself: it always wins."),
-        WrongAnswer("lengths", _not_normalised, "value", "InfoNCE compares directions: normalise first."),
-        WrongAnswer("one way", _one_way, "value", "All other views are candidates, those of the same side too."),
+        WrongAnswer(_with_itself, "A view must not be a candidate for itself: it always wins."),
+        WrongAnswer(_not_normalised, "InfoNCE compares directions: normalise first."),
+        WrongAnswer(_one_way, "All other views are candidates, those of the same side too."),
     ),
 )
 def check_info_nce(answer: Callable[[Tensor, Tensor, float], Tensor]) -> str | None:
@@ -203,9 +200,8 @@ by_hand(
     solution=1.6,
     hints=("Sum of the eigenvalues, squared, over the sum of their squares.",),
     wrong_answers=(
-        WrongAnswer("rank", 2.0, "got 2", "That is the ordinary rank. The two directions are not used equally."),
-        WrongAnswer("not squared", 0.4, "got 0.4", "The sum in the numerator is squared."),
-        WrongAnswer("text", "two", "one number"),
+        WrongAnswer(2.0, "That is the ordinary rank. The two directions are not used equally."),
+        WrongAnswer(0.4, "The sum in the numerator is squared."),
     ),
 )
 
@@ -238,10 +234,9 @@ def _inner_products(h: Tensor, y: Tensor, test_h: Tensor, test_y: Tensor, neighb
     solution=solution_knn_accuracy,
     hints=("Cosines are inner products of unit vectors.", "`topk` finds the nearest, `mode` the commonest label."),
     wrong_answers=(
-        WrongAnswer("farthest", _farthest, "share", "A large cosine means near."),
-        WrongAnswer("one", _only_nearest, "share", "All M neighbours vote, not the nearest alone."),
-        WrongAnswer("no cosine", _inner_products, "share", "Long vectors win every inner product: use cosines."),
-        WrongAnswer("a tensor", lambda *given: torch.ones(2), "number"),
+        WrongAnswer(_farthest, "A large cosine means near."),
+        WrongAnswer(_only_nearest, "All M neighbours vote, not the nearest alone."),
+        WrongAnswer(_inner_products, "Long vectors win every inner product: use cosines."),
     ),
 )
 def check_knn_accuracy(answer: Callable[..., float]) -> str | None:
@@ -294,10 +289,9 @@ def _normal(a: Tensor, b: Tensor) -> tuple[float, float]:
         "`scipy.special.stdtrit(S - 1, 0.975)` is the quantile of Student's t distribution.",
     ),
     wrong_answers=(
-        WrongAnswer("unpaired", _unpaired, "wide", "The seeds' common part must cancel: subtract seed by seed first."),
-        WrongAnswer("no root", _no_root, "wide", "The mean of S numbers varies less than one of them."),
-        WrongAnswer("1.96", _normal, "wide", "For few seeds the normal quantile is too short; use Student's t."),
-        WrongAnswer("one number", lambda a, b: 0.0, "two"),
+        WrongAnswer(_unpaired, "The seeds' common part must cancel: subtract seed by seed first."),
+        WrongAnswer(_no_root, "The mean of S numbers varies less than one of them."),
+        WrongAnswer(_normal, "For few seeds the normal quantile is too short; use Student's t."),
     ),
 )
 def check_paired_interval(answer: Callable[[Tensor, Tensor], tuple[float, float]]) -> str | None:
@@ -321,8 +315,7 @@ by_hand(
     hints=("The fair bar is the highest accuracy reached without learning.",),
     why="Raw pixels need no learning and have 96 %. The other controls are easier to beat.",
     wrong_answers=(
-        WrongAnswer("against chance", 87, "87", "Guessing is no serious rival: pixels and untrained networks are."),
-        WrongAnswer("against untrained", 6, "6", "The raw pixels stand higher than the untrained network."),
-        WrongAnswer("text", "good", "one number"),
+        WrongAnswer(87, "Guessing is no serious rival: pixels and untrained networks are."),
+        WrongAnswer(6, "The raw pixels stand higher than the untrained network."),
     ),
 )

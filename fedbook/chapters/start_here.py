@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from fedbook.lab import gallery, style
-from fedbook.lab.compare import first_difference, short, unlike
-from fedbook.lab.exercises import WrongAnswer, by_hand, exercise
+from fedbook.lab.compare import short, unlike
+from fedbook.lab.exercises import WrongAnswer, by_cases, by_hand, exercise
 from fedbook.randomness import normal, stream
 
 # --- drawings
@@ -85,10 +85,9 @@ by_hand(
     hints=("How many samples stand behind each of the two numbers?",),
     why="The mean by samples: (30 · 2 + 10 · 6) / 40 = 120 / 40.",
     wrong_answers=(
-        WrongAnswer("plain mean", 4.0, "got 4", "That is the plain mean. A speaks for 30 samples, B for 10."),
-        WrongAnswer("weights swapped", 5.0, "got 5", "The weights are the wrong way round: A has more samples."),
-        WrongAnswer("not divided", 120.0, "got 120", "That is the weighted sum. Divide it by all 40 samples."),
-        WrongAnswer("no number", "three", "one number"),
+        WrongAnswer(4.0, "That is the plain mean. A speaks for 30 samples, B for 10."),
+        WrongAnswer(5.0, "The weights are the wrong way round: A has more samples."),
+        WrongAnswer(120.0, "That is the weighted sum. Divide it by all 40 samples."),
     ),
 )
 
@@ -127,27 +126,25 @@ def _wrong_way(theta, models, sizes, rate):
     return solution_server_step(theta, models, sizes, -rate)
 
 
-@exercise(
+def _server_step_case(seed: int, sizes: list[int], rate: float) -> dict[str, Any]:
+    rng = stream(seed, "exercise 00-2")
+    models = [{"b": normal((2,), rng)} for _ in sizes]
+    return {"theta": {"b": normal((2,), rng)}, "models": models, "sizes": sizes, "rate": rate}
+
+
+by_cases(
     "00-2",
     solution=solution_server_step,
     hints=("The update of client k is its model minus the model that it was sent.",
            "With rate 1 the result must be the weighted mean of the models, with rate 0 the old theta."),
     wrong_answers=(
-        WrongAnswer("unweighted", _unweighted_step, "sizes = [3, 1]", "All clients count the same: weigh by sizes."),
-        WrongAnswer("models for updates", _models_not_updates, "sizes = [3, 1]",
-                    "You add the models themselves; an update is what a client changed."),
-        WrongAnswer("no rate", _forgets_rate, "sizes = [3, 1]", "The rate is not used: this is the plain average."),
-        WrongAnswer("descent", _wrong_way, "sizes = [3, 1]", "The sign: an update already points downhill."),
-        WrongAnswer("a list", lambda theta, models, sizes, rate: [theta], "expected"),
+        WrongAnswer(_unweighted_step, "All clients count the same: weigh by sizes."),
+        WrongAnswer(_models_not_updates, "You add the models themselves; an update is what a client changed."),
+        WrongAnswer(_forgets_rate, "The rate is not used: this is the plain average."),
+        WrongAnswer(_wrong_way, "The sign: an update already points downhill."),
     ),
+    cases=[_server_step_case(*case) for case in ((0, [3, 1], 0.5), (1, [5, 5, 20], 1.0), (2, [1, 2, 3, 4], 2.0))],
 )  # fmt: skip
-def check_server_step(answer: Any) -> str | None:
-    cases = []
-    for seed, sizes, rate in ((0, [3, 1], 0.5), (1, [5, 5, 20], 1.0), (2, [1, 2, 3, 4], 2.0)):
-        rng = stream(seed, "exercise 00-2")
-        models = [{"b": normal((2,), rng)} for _ in sizes]
-        cases.append({"theta": {"b": normal((2,), rng)}, "models": models, "sizes": sizes, "rate": rate})
-    return first_difference(answer, solution_server_step, cases)
 
 
 # --- 00-3: the planted bug
@@ -161,10 +158,9 @@ def check_server_step(answer: Any) -> str | None:
     why="Line 6 belongs inside the loop, after line 7: there every client starts from the server's model. Now B "
         "starts where A ended, at 1; it sends 5.5, and (2 times 1 + 5.5) / 3 is 2.5.",
     wrong_answers=(
-        WrongAnswer("initialisation", 2, "Line 2", "Line 2 is right: the first model is kept as round 0 of the path."),
-        WrongAnswer("cohort", 4, "Line 4", "Line 4 is right: any cohort would do."),
-        WrongAnswer("average", 13, "Line 13", "Line 13 is right: it is the weighted mean of what the clients sent."),
-        WrongAnswer("no number", "the sixth", "a line number"),
+        WrongAnswer(2, "Line 2 is right: the first model is kept as round 0 of the path."),
+        WrongAnswer(4, "Line 4 is right: any cohort would do."),
+        WrongAnswer(13, "Line 13 is right: it is the weighted mean of what the clients sent."),
     ),
 )  # fmt: skip
 def check_planted_bug(answer: Any) -> str | None:
@@ -197,27 +193,24 @@ def _fixed_weights(values, sizes, m):
     return sum(sizes[k] / sum(sizes) * values[k] for cohort in cohorts for k in cohort) / len(cohorts)
 
 
-@exercise(
+by_cases(
     "00-4",
     solution=solution_mean_over_cohorts,
     hints=("`itertools.combinations(range(K), m)` lists the cohorts; all are equally likely.",
            "Inside a cohort the weights must sum to 1: divide in each cohort, then take the mean over cohorts."),
     wrong_answers=(
-        WrongAnswer("everyone's average", _full_average, "m = 2",
+        WrongAnswer(_full_average,
                     "That is the average over everyone. With unequal sizes the cohorts' mean is another number."),
-        WrongAnswer("plain mean", _plain_cohorts, "m = 2", "Inside a cohort clients weigh by their samples."),
-        WrongAnswer("weights of everyone", _fixed_weights, "m = 2",
+        WrongAnswer(_plain_cohorts, "Inside a cohort clients weigh by their samples."),
+        WrongAnswer(_fixed_weights,
                     "These weights are shares of everyone's samples; in a cohort of two they do not sum to 1."),
-        WrongAnswer("not a number", lambda values, sizes, m: float("nan"), "nan"),
     ),
-)  # fmt: skip
-def check_mean_over_cohorts(answer: Any) -> str | None:
-    cases = [
+    cases=[
         {"values": [0.0, 0.0, 4.0], "sizes": [1, 1, 4], "m": 2},
         {"values": [1.0, -2.0, 3.0, 5.0], "sizes": [3, 1, 7, 2], "m": 3},
         {"values": [2.0, 6.0], "sizes": [30, 10], "m": 1},
-    ]
-    return first_difference(answer, solution_mean_over_cohorts, cases)
+    ],
+)  # fmt: skip
 
 
 # --- 00-5: the resting point
@@ -234,14 +227,11 @@ def solution_resting_point(a: Tensor, b: Tensor, p: Tensor, eta: float, E: int) 
     hints=("After E steps client k stands at b_k + (1 - eta a_k)^E (w - b_k).",
            "At rest the weighted mean of the clients' moves is zero; solve that for w."),
     wrong_answers=(
-        WrongAnswer("the minimum", lambda a, b, p, eta, E: (p * a * b).sum() / (p * a).sum(), "E = 5",
+        WrongAnswer(lambda a, b, p, eta, E: (p * a * b).sum() / (p * a).sum(),
                     "That is the minimum of the objective: right for one local step, not for more."),
-        WrongAnswer("mean of optima", lambda a, b, p, eta, E: (p * b).sum(), "E = 1",
-                    "That is where infinitely many local steps lead."),
-        WrongAnswer("shrinkage as pull", lambda a, b, p, eta, E: (p * (1 - eta * a) ** E * b).sum()
-                    / (p * (1 - eta * a) ** E).sum(), "E = 1",
+        WrongAnswer(lambda a, b, p, eta, E: (p * b).sum(), "That is where infinitely many local steps lead."),
+        WrongAnswer(lambda a, b, p, eta, E: (p * (1 - eta * a) ** E * b).sum() / (p * (1 - eta * a) ** E).sum(),
                     "(1 - eta a)^E is what is left of the distance; the move is one minus that."),
-        WrongAnswer("not a number", lambda a, b, p, eta, E: float("nan"), "nan"),
     ),
 )  # fmt: skip
 def check_resting_point(answer: Any) -> str | None:
@@ -284,12 +274,11 @@ def _inverse_columns(theta, order):
     hints=("Hidden unit i owns row i of W1, entry i of b1 and a column of W2.",
            "`matrix[:, order]` puts the columns in the order given."),
     wrong_answers=(
-        WrongAnswer("first layer only", _rows_only, "'W2'", "The second layer still reads the units in the old order."),
-        WrongAnswer("columns put back", _inverse_columns, "'W2'",
+        WrongAnswer(_rows_only, "The second layer still reads the units in the old order."),
+        WrongAnswer(_inverse_columns,
                     "The columns of W2 are in the inverse order; use the same order as for the rows of W1."),
-        WrongAnswer("no bias", _forgets_bias, "'b1'", "The units moved, but their biases stayed."),
-        WrongAnswer("unchanged", lambda theta, order: theta, "'W1'", "Nothing moved; use the order that is given."),
-        WrongAnswer("a list", lambda theta, order: list(theta), "expected"),
+        WrongAnswer(_forgets_bias, "The units moved, but their biases stayed."),
+        WrongAnswer(lambda theta, order: theta, "Nothing moved; use the order that is given."),
     ),
 )  # fmt: skip
 def check_permuted(answer: Any) -> str | None:
@@ -326,11 +315,10 @@ by_hand(
            "An image takes 784 bytes; round up."),
     why="50,890 numbers of four bytes, down and up, are 407,120 bytes. Over 784 that is a little more than 519.",
     wrong_answers=(
-        WrongAnswer("one direction", 260, "260", "That counts one direction. The model travels down and up."),
-        WrongAnswer("rounded down", 519, "519", "Just below: 519 images are still cheaper than the round."),
-        WrongAnswer("floats", 130, "130", "A stored image is 784 bytes, not 784 floats."),
-        WrongAnswer("parameters for bytes", 65, "65", "A parameter takes four bytes, and it travels twice."),
-        WrongAnswer("no number", "many", "one number"),
+        WrongAnswer(260, "That counts one direction. The model travels down and up."),
+        WrongAnswer(519, "Just below: 519 images are still cheaper than the round."),
+        WrongAnswer(130, "A stored image is 784 bytes, not 784 floats."),
+        WrongAnswer(65, "A parameter takes four bytes, and it travels twice."),
     ),
 )  # fmt: skip
 
@@ -364,12 +352,9 @@ def _summed(before, after):
     hints=("The change of a parameter is the gradient times minus the step size.",
            "Divide a row of the change of W by the entry of the change of b that belongs to it."),
     wrong_answers=(
-        WrongAnswer("the model itself", _no_difference, "first pixels",
-                    "You divide the models; the image is in what changed."),
-        WrongAnswer("not divided", _not_divided, "first pixels",
-                    "A row of the change is the image times a number; divide that number out."),
-        WrongAnswer("all rows", _summed, "first pixels", "Over all rows the changes cancel: use one row."),
-        WrongAnswer("a list", lambda before, after: [0.0], "a tensor"),
+        WrongAnswer(_no_difference, "You divide the models; the image is in what changed."),
+        WrongAnswer(_not_divided, "A row of the change is the image times a number; divide that number out."),
+        WrongAnswer(_summed, "Over all rows the changes cancel: use one row."),
     ),
 )  # fmt: skip
 def check_image_from_models(answer: Any) -> str | None:

@@ -19,17 +19,21 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from fedbook.arguments import integer, real, wrong
+from fedbook.arguments import wrong
 from fedbook.lab import style
 
 TICK_LETTERS = 5  # room kept for tick labels up to "-0.25" or "10000"
 
 
 class Canvas:
-    """A figure of ``rows`` x ``columns`` axes; ``redraw`` fills it and returns the PNG and the sentence."""
+    """A figure of (rows, columns) axes; ``redraw`` fills it and returns the PNG and the sentence.
+
+    ``axes`` may hold a third entry, (width, height) in inches.
+    """
 
     def __init__(self, axes: tuple = (1, 1)) -> None:
-        self.rows, self.columns, size = _layout(axes)
+        self.rows, self.columns, *inches = axes
+        size = inches[0] if inches else style.figsize(self.rows, self.columns)
         self.figure = Figure(figsize=size, dpi=style.DPI, layout="constrained")
         self.canvas = FigureCanvasAgg(self.figure)
         self.height = round(size[1] * style.DPI)  # pixels
@@ -102,19 +106,6 @@ class Canvas:
 def named(draw: Callable) -> str:
     """The name of a draw function, for messages."""
     return getattr(draw, "__name__", type(draw).__name__)
-
-
-def _layout(axes: Any) -> tuple[int, int, tuple[float, float]]:
-    """Rows, columns and inches of ``axes=(rows, columns)`` or ``(rows, columns, (width, height))``."""
-    if not isinstance(axes, (tuple, list)) or len(axes) not in (2, 3):
-        raise wrong(TypeError, "axes", axes, "(rows, columns) or (rows, columns, (width, height) in inches)")
-    rows, columns = integer("rows of axes", axes[0], 1), integer("columns of axes", axes[1], 1)
-    if len(axes) == 2:
-        return rows, columns, style.figsize(rows, columns)
-    if not isinstance(axes[2], (tuple, list)) or len(axes[2]) != 2:
-        raise wrong(TypeError, "size of axes", axes[2], "(width, height) in inches")
-    width, height = (real("size of axes", side, above=0.0, maximum=30.0) for side in axes[2])
-    return rows, columns, (width, height)
 
 
 def _needed_room(figure: Figure) -> list[int]:

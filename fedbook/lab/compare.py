@@ -17,11 +17,10 @@ def first_difference(
     answer: Any,
     solution: Callable[..., Any],
     cases: Iterable[Mapping[str, Any]],
-    tolerance: float = 1e-6,
 ) -> str | None:
     """The first case (arguments by name) in which the function ``answer`` differs from ``solution``; None if none.
 
-    Numbers, tensors and arrays agree within ``tolerance``, relative to the larger one and to 1. Arguments
+    Numbers, tensors and arrays agree within 1e-6, relative to the larger one and to 1. Arguments
     are copied first, so that a function that changes them harms no later case; that it does is a difference.
     """
     if not callable(answer):
@@ -34,7 +33,7 @@ def first_difference(
             got = answer(**given)
         except Exception as error:
             return f"{where}: expected {short(expected)}, but the function raised {short(error)}."
-        difference = unlike(got, expected, tolerance)
+        difference = unlike(got, expected, 1e-6)
         if difference:
             return f"{where}: {difference}."
         if any(_is_data(value) and unlike(given[name], value, 0.0) for name, value in untouched.items()):

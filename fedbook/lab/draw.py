@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from fedbook.arguments import integer, real, wrong
+from fedbook.arguments import wrong
+from fedbook.intervals import mean_interval
 from fedbook.lab import results, style
 from fedbook.papers import paper
 
@@ -19,58 +20,41 @@ from fedbook.papers import paper
 def draw_images(ax: Axes, x: Any, titles: Sequence[str] | None = None, columns: int | None = None) -> str:
     """A mosaic of images with a title above each. Shapes: ``x`` [N, C, H, W], C = 1 or 3; float in [0, 1] or uint8.
 
-    Raises: TypeError, ValueError.
+    Raises: ValueError (values out of range, which would be drawn as if they were at its ends).
     """
     raw = x.dtype if hasattr(x, "dtype") else None
-    x = _array("x", x, 4)
+    x = _array(x)
     x = x / 255 if str(raw).endswith("uint8") else x
     number, channels, high, wide = x.shape
-    if channels not in (1, 3):
-        raise wrong(ValueError, "x", x.shape, "images [N, C, H, W] with C = 1 or 3")
     if x.min() < 0 or x.max() > 1:
         raise wrong(ValueError, "x", (float(x.min()), float(x.max())), "values in [0, 1], or uint8")
     titles = [""] * number if titles is None else [str(title) for title in titles]
-    if len(titles) != number:
-        raise wrong(ValueError, "titles", titles, f"{number} texts, one for each image")
-    columns = min(number, 10) if columns is None else integer("columns", columns, 1)
+    columns = min(number, 10) if columns is None else columns
     rows = -(-number // columns)
     gap, head = max(2, wide // 8), max(2, wide // 8) + (round(high * 0.45) if any(titles) else 0)
     canvas = np.ones((rows * (high + head), columns * (wide + gap) - gap, channels))
-    for i in range(number):
+    for i, (image, title) in enumerate(zip(x, titles, strict=True)):
         top, left = (i // columns) * (high + head) + head, (i % columns) * (wide + gap)
-        canvas[top : top + high, left : left + wide] = x[i].transpose(1, 2, 0)
-        ax.text(left + wide / 2, top - head * 0.15, titles[i], ha="center", va="bottom", fontsize="small")
+        canvas[top : top + high, left : left + wide] = image.transpose(1, 2, 0)
+        ax.text(left + wide / 2, top - head * 0.15, title, ha="center", va="bottom", fontsize="small")
     ax.imshow(canvas if channels == 3 else canvas[..., 0], cmap="gray", vmin=0, vmax=1, interpolation="nearest")
     ax.set_axis_off()
     return f"{number} images of {high} x {wide} pixels" + (f": {', '.join(titles)}." if any(titles) else ".")
 
 
 def draw_curves(
-    ax: Axes,
-    curves: Mapping[str, tuple[Any, Any]],
-    *,
-    x_label: str = "round",
-    y_label: str = "accuracy",
-    confidence: float = 0.95,
+    ax: Axes, curves: Mapping[str, tuple[Any, Any]], *, x_label: str = "round", y_label: str = "accuracy"
 ) -> str:
-    """Curves over seeds: the mean, and Student's t interval of the mean as a band (none for one seed).
+    """Curves over seeds: the mean, and its 95 % interval as a band (none for one seed), see `mean_interval`.
 
-    Shapes: ``curves`` maps a label to (x [T], values [S, T]).
-    Raises: TypeError, ValueError.
+    Shapes: ``curves`` maps a label to (x [T], values [S, T]). Raises: ValueError (NaN).
     """
-    if not isinstance(curves, Mapping) or not curves:
-        raise wrong(TypeError if not isinstance(curves, Mapping) else ValueError, "curves", curves,
-                    "a mapping from a label to (x, values [S, T]), at least one")  # fmt: skip
-    confidence = real("confidence", confidence, above=0.0, below=1.0)
     ends, rising = [], True
-    for i, (label, pair) in enumerate(curves.items()):
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise wrong(TypeError, f"curves[{label!r}]", pair, "a pair (x [T], values [S, T])")
-        x, values = _array(f"x of {label!r}", pair[0], 1), _array(f"values of {label!r}", pair[1], 2)
-        if values.shape[1] != len(x):
-            raise wrong(ValueError, f"values of {label!r}", values.shape, f"[S, T] with T = {len(x)}, as in x")
-        mean, half = _mean_and_half(values, confidence)
-        style.band(ax, x, mean, mean - half, mean + half, i, label)
+    for i, (label, (x, values)) in enumerate(curves.items()):
+        over_seeds = [mean_interval(column) for column in _array(values).T]
+        mean = np.array([one.mean for one in over_seeds])
+        half = np.array([0.0 if one.high is None else one.high - one.mean for one in over_seeds])
+        style.band(ax, _array(x), mean, mean - half, mean + half, i, label)
         rising = bool(mean[-1] >= mean[0]) if i == 0 else rising
         around = f" ± {half[-1]:.2g}" if len(values) > 1 else ""
         ends.append(f"{label} {mean[-1]:.3g}{around}")
@@ -78,36 +62,14 @@ def draw_curves(
     ax.set_ylabel(y_label)
     # A corner by the first curve's direction: looking for the emptiest place takes longer than drawing.
     ax.legend(loc="lower right" if rising else "upper right")
-    seeds = sorted({np.shape(pair[1])[0] for pair in curves.values()})
-    of = "one seed" if seeds == [1] else f"mean of {'/'.join(map(str, seeds))} seeds, {100 * confidence:g} % interval"
+    seeds = sorted({len(values) for _, values in curves.values()})
+    of = "one seed" if seeds == [1] else f"mean of {'/'.join(map(str, seeds))} seeds, 95 % interval"
     return f"At the end, {y_label}: {', '.join(ends)} ({of})."
 
 
-def _mean_and_half(values: np.ndarray, confidence: float) -> tuple[np.ndarray, np.ndarray]:
-    """Mean over seeds and half the width of its t interval. Shapes: ``values`` [S, T] -> [T], [T]."""
-    from scipy.special import stdtrit
-
-    seeds = len(values)
-    mean = values.mean(0)
-    if seeds == 1:
-        return mean, np.zeros_like(mean)
-    return mean, stdtrit(seeds - 1, (1 + confidence) / 2) * values.std(0, ddof=1) / np.sqrt(seeds)
-
-
-def _array(name: str, value: Any, ndim: int) -> np.ndarray:
-    """A tensor, array or nested list as float64 with ``ndim`` axes, finite and not empty."""
-    allowed = f"finite numbers with {ndim} axes, not empty"
-    if isinstance(value, Tensor):
-        value = value.detach().cpu().numpy() if not value.is_sparse else value.to_dense().numpy()
-    try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise wrong(TypeError, name, value, allowed) from None
-    if array.ndim != ndim or array.size == 0:
-        raise wrong(ValueError, name, array.shape, allowed)
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name}: got NaN or infinite entries; allowed is {allowed}")
-    return array
+def _array(value: Any) -> np.ndarray:
+    """A tensor of any device, an array or a nested list as float64."""
+    return np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value, dtype=np.float64)
 
 
 def draw_comparison(ax: Axes, table: Mapping[str, Any]) -> str:

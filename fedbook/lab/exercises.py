@@ -22,7 +22,7 @@ from typing import Any
 
 from fedbook.arguments import wrong
 from fedbook.lab import show
-from fedbook.lab.compare import NotAttempted, not_right, short
+from fedbook.lab.compare import NotAttempted, first_difference, not_right, short
 from fedbook.lab.style import GREEN_TEXT, NEUTRAL_TEXT, ORANGE_TEXT
 
 NOT_ATTEMPTED, RIGHT, WRONG = "not attempted", "right", "wrong"
@@ -32,12 +32,10 @@ STUB_OPERATIONS = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST"
 
 @dataclass(frozen=True)
 class WrongAnswer:
-    """A mistake that learners make: ``phrase`` must stand in the verdict, ``hint`` is shown with it."""
+    """A mistake that learners make, and the hint that is shown with its verdict."""
 
-    name: str
     answer: Any
-    phrase: str
-    hint: str = ""
+    hint: str
 
 
 @dataclass(frozen=True)
@@ -111,6 +109,22 @@ def by_hand(
     @exercise(id, solution=solution, hints=hints, wrong_answers=wrong_answers, why=why)
     def check_by_hand(answer: Any) -> str | None:
         return not_right(answer, solution, names, words, tolerance)
+
+
+def by_cases(
+    id: str,
+    *,
+    solution: Callable[..., Any],
+    hints: Sequence[str],
+    wrong_answers: Sequence[WrongAnswer],
+    cases: Sequence[Mapping[str, Any]],
+    why: str = "",
+) -> None:
+    """Register an exercise whose answer is a function, judged by what `first_difference` says of these cases."""
+
+    @exercise(id, solution=solution, hints=hints, wrong_answers=wrong_answers, why=why)
+    def check_by_cases(answer: Any) -> str | None:
+        return first_difference(answer, solution, cases)
 
 
 def check(id: str, answer: Any = ...) -> Verdict:
@@ -256,7 +270,7 @@ def _watched(function: Callable, raised: list[BaseException]) -> Callable:
 def _hint(one: Exercise, problem: str) -> str:
     """The hint of the known wrong answer with the same problem, else nothing."""
     for known in one.wrong_answers:
-        if known.hint and _judge(one, known.answer) == (WRONG, problem):
+        if _judge(one, known.answer) == (WRONG, problem):
             return known.hint
     return ""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from fedbook.arguments import integer, wrong
+from fedbook.arguments import wrong
 from fedbook.lab import frames, show
 from fedbook.lab.canvas import Canvas, named
 from fedbook.lab.controls import Control, checked_controls
@@ -26,14 +26,17 @@ class RedrawError(RuntimeError):
 class Explorer(show.Quiet):
     """What ``explore`` made: ``widget`` (to show again), ``values`` (now), ``controls``, ``sentence``."""
 
-    def __init__(self, draw: Callable[..., str], axes: tuple, height: int | None, controls, presets) -> None:
+    def __init__(self, draw: Callable[..., str], axes: tuple, controls, presets) -> None:
         self.draw, self.specs = draw, checked_controls(draw, controls)
-        self.presets = _checked_presets(self.specs, presets)
+        self.presets = {name: dict(values) for name, values in (presets or {}).items()}
+        for preset, values in self.presets.items():
+            for name, value in values.items():
+                self.specs[name].check(f"preset {preset!r}, {name}", value)
         self.canvas = Canvas(axes)
         # Outside any output widget: a bug at the default values raises in the cell.
         first = self.canvas.redraw(draw, **self._defaults())
         self.png, self.sentence = self.canvas.small_png(), first[1]
-        self._build(first[0], integer("height", height, 50, 4000) if height is not None else self.canvas.height)
+        self._build(first[0])
 
     @property
     def values(self) -> dict[str, Any]:
@@ -105,7 +108,7 @@ class Explorer(show.Quiet):
                               "is drawing on the axes and returning one sentence")  # fmt: skip
         return sentence
 
-    def _build(self, png: bytes, height: int) -> None:
+    def _build(self, png: bytes) -> None:
         import ipywidgets as w
 
         self._silent = False
@@ -117,7 +120,7 @@ class Explorer(show.Quiet):
         for name, values in self.presets.items():
             tip = ", ".join(f"{key} = {value}" for key, value in values.items())
             buttons.append(button(name, tip, lambda v=values: self.set(**{**self._defaults(), **v})))
-        self.image, self.reading, self.errors = picture(png, height), w.HTML(), w.Output()
+        self.image, self.reading, self.errors = picture(png, self.canvas.height), w.HTML(), w.Output()
         say(self.reading, self.sentence)
         players = [play(self.controls[name]) for name, spec in self.specs.items() if spec.kind == "play"]
         rows = [row(*self.controls.values(), *players), row(*buttons)]
@@ -154,22 +157,21 @@ def explore(
     draw: Callable[..., str],
     *,
     axes: tuple = (1, 1),
-    height: int | None = None,
     presets: Mapping[str, Mapping[str, Any]] | None = None,
     **controls: Control,
 ) -> Explorer:
     """A figure with at most four controls: ``draw(axes, **values) -> sentence`` at every change.
 
     ``axes`` is ``(rows, columns)`` or ``(rows, columns, (width, height) in inches)``; ``draw`` gets one
-    Axes, or an array of them. ``height`` (pixels) reserves another height for the picture. ``presets``
-    are named settings, shown as buttons; what a preset leaves out goes to its default.
+    Axes, or an array of them. ``presets`` are named settings, shown as buttons; what a preset leaves
+    out goes to its default.
 
     Live the widget is displayed. Headless every control is swept first, then widget view and static
     figure are displayed as one output, and the sentence as another. What is returned prints nothing.
 
-    Raises: TypeError, ValueError (arguments), RedrawError (headless), whatever ``draw`` raises at the defaults.
+    Raises: TypeError, ValueError (controls), RedrawError (headless), whatever ``draw`` raises at the defaults.
     """
-    explorer = Explorer(draw, axes, height, controls, presets)
+    explorer = Explorer(draw, axes, controls, presets)
     if headless():
         explorer.sweep()
         drawn = explorer.frames() if frames.wanted() else None
@@ -177,15 +179,3 @@ def explore(
     else:
         show.show_widget(explorer.widget)
     return explorer
-
-
-def _checked_presets(specs: Mapping[str, Control], presets: Any) -> dict[str, dict[str, Any]]:
-    presets = {} if presets is None else presets
-    if not isinstance(presets, Mapping) or not all(isinstance(v, Mapping) for v in presets.values()):
-        raise wrong(TypeError, "presets", presets, "a mapping from a name to {control: value}")
-    for preset, values in presets.items():
-        for name, value in values.items():
-            if name not in specs:
-                raise wrong(ValueError, f"preset {preset!r}", name, "one of the controls " + ", ".join(specs))
-            specs[name].check(f"preset {preset!r}, {name}", value)
-    return {str(name): dict(values) for name, values in presets.items()}

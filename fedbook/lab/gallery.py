@@ -13,7 +13,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from fedbook.arguments import wrong
 from fedbook.intervals import mean_interval
 from fedbook.lab import style
 
@@ -45,12 +44,7 @@ def draw_system(ax: Axes, boxes: Sequence[Box], arrows: Sequence[Arrow]) -> str:
     """Who holds what, what crosses the wire: boxes joined by arrows, each with its text at its middle.
 
     Green is the server and what it sends, blue a client, orange what a client sends: in every chapter.
-    Raises: ValueError (an arrow to a box that is not there).
     """
-    for arrow in arrows:
-        for end in (arrow.start, arrow.end):
-            if not 0 <= end < len(boxes):
-                raise wrong(ValueError, "arrow", arrow, f"boxes 0 to {len(boxes) - 1}")
     for box in boxes:
         corner = (box.x - box.width / 2, box.y - box.height / 2)
         look = {"boxstyle": "round,pad=0,rounding_size=2.5", "edgecolor": box.color, "linewidth": 1.6}
@@ -85,10 +79,8 @@ def _edge(box: Box, other: Box, side: float) -> tuple[float, float]:
 def draw_scores(ax: Axes, scores: Mapping[str, Sequence[float]], *, chosen: str = "", label: str = "accuracy") -> str:
     """One row a method, best on top: a point each seed, a bar at the mean; ``chosen`` in colour, the others grey.
 
-    Shapes: ``scores`` maps a name to [S]. Raises: ValueError (nothing to draw, values that are not finite).
+    Shapes: ``scores`` maps a name to [S].
     """
-    if not scores or not all(len(v) and np.isfinite(v).all() for v in scores.values()):
-        raise wrong(ValueError, "scores", dict(scores), "a name and finite numbers for each method, at least one")
     rows = sorted(scores, key=lambda name: float(np.mean(scores[name])))
     for y, name in enumerate(rows):
         values, colour = np.asarray(scores[name], dtype=float), _colour(name, chosen)
@@ -107,11 +99,7 @@ def draw_forest(
 
     ``differences``: what ``fedbook.lab.results.differences`` returns; ``scale`` 100 shows shares as points;
     ``by_mean``: the largest on top, otherwise the first row on top.
-    Raises: ValueError (columns missing).
     """
-    missing = {"mean", "low", "high"} - set(differences.columns)
-    if missing or differences.empty:
-        raise wrong(ValueError, "differences", list(differences.columns), "rows with mean, low, high")
     rows = differences.sort_values("mean") if by_mean else differences.iloc[::-1]
     parts = []
     for y, (name, one) in enumerate(rows.iterrows()):

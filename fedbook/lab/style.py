@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from fedbook.arguments import integer, wrong
+from fedbook.arguments import integer
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -152,16 +152,7 @@ def band(ax: Axes, x: Any, mean: Any, low: Any, high: Any, i: int, label: str) -
     """Series ``i``: the line of ``mean`` and, around it, the interval from ``low`` to ``high``.
 
     Shapes: ``x``, ``mean``, ``low``, ``high`` [T].
-    Raises: ValueError (shapes that differ, ``low`` above ``high``, NaN in the mean).
     """
-    x, mean, low, high = (np.asarray(v, dtype=float) for v in (x, mean, low, high))
-    for name, values in (("mean", mean), ("low", low), ("high", high)):
-        if values.shape != x.shape or x.ndim != 1:
-            raise wrong(ValueError, name, values.shape, f"one number for each x, shape {x.shape} with one axis")
-        if not np.isfinite(values).all():
-            raise ValueError(f"{name}: got NaN or infinite entries; allowed is finite numbers")
-    if (low > high).any():
-        raise ValueError("low: got entries above high; allowed is low <= high everywhere")
     look = series(i)
     ax.plot(x, mean, label=label, markevery=max(1, len(x) // 12), **look)
     ax.fill_between(x, low, high, color=look["color"], alpha=0.18, linewidth=0)

@@ -94,9 +94,3 @@ def test_an_impure_draw_is_refused():
     for silent in (None, "  ", 3):
         with pytest.raises(TypeError, match="one sentence"):
             Canvas().redraw(lambda ax, silent=silent: silent)
-
-
-@pytest.mark.parametrize("axes", [3, (0, 1), (1, 1.5), (1, 1, (3, float("nan")))])
-def test_axes_are_checked(axes):
-    with pytest.raises((TypeError, ValueError), match="axes"):
-        Canvas(axes)

@@ -7,6 +7,7 @@ import pkgutil
 import re
 
 import nbformat
+import numpy as np
 import pytest
 import torch
 
@@ -47,8 +48,8 @@ def forgets_to_divide(values, sizes):
     solution=weighted_mean,
     hints=("What does a client with twice the samples count?", "Divide by the sum of the sizes."),
     wrong_answers=(
-        WrongAnswer("plain mean", plain_mean, "expected 1.75, got 1.5", "Every client counts the same here."),
-        WrongAnswer("no division", forgets_to_divide, "got 7", "Weights must sum to one."),
+        WrongAnswer(plain_mean, "Every client counts the same here."),
+        WrongAnswer(forgets_to_divide, "Weights must sum to one."),
     ),
 )
 def check_weighted_mean(answer):
@@ -57,7 +58,7 @@ def check_weighted_mean(answer):
     )
 
 
-@exercise("test-2", solution=0.25, wrong_answers=(WrongAnswer("half", 0.5, "got 0.5", "Square it."),))
+@exercise("test-2", solution=0.25, wrong_answers=(WrongAnswer(0.5, "Square it."),))
 def check_quarter(answer):
     difference = unlike(answer, 0.25, 1e-6)
     return difference and f"The value: {difference}."
@@ -69,7 +70,6 @@ for module in pkgutil.iter_modules(fedbook.chapters.__path__):
 ALL = sorted(EXERCISES)
 OF_CHAPTERS = [id for id in ALL if not id.startswith("test-")]
 SHORT = [id for id in OF_CHAPTERS if id.startswith("00-")]  # chapter 0 warms up: fewer hints and mistakes
-FEW_HINTS = [*SHORT, "03-4", "04-4"]
 
 
 def test_every_chapter_has_its_exercises():
@@ -85,9 +85,9 @@ def test_every_chapter_has_its_exercises():
 @pytest.mark.parametrize("id", OF_CHAPTERS)
 def test_an_exercise_has_hints_and_knows_mistakes_each_with_its_own_hint(id):
     one = EXERCISES[id]
-    assert id in SHORT or (len(one.hints) >= 2 and len(one.wrong_answers) >= 5)
-    told = [known.hint for known in one.wrong_answers if known.hint]
-    assert len(set(told)) == len(told) >= (1 if id in FEW_HINTS else 3)
+    assert id in SHORT or (len(one.hints) >= 2 and len(one.wrong_answers) >= 3)
+    told = {known.hint for known in one.wrong_answers}
+    assert len(told) == len(one.wrong_answers) >= 1 and all(told)
 
 
 @pytest.mark.parametrize("id", ALL)
@@ -123,10 +123,10 @@ def test_the_unfolded_solution_runs_where_it_is_pasted(id):
 
 
 @pytest.mark.parametrize(("id", "known"), [(i, known) for i in ALL for known in EXERCISES[i].wrong_answers])
-def test_known_mistakes_are_wrong_with_their_words_and_their_hint(id, known):
+def test_known_mistakes_are_wrong_and_get_their_own_hint(id, known):
     verdict = check(id, known.answer)
-    assert verdict.status == "wrong" and known.phrase in verdict.problem, str(verdict)
-    assert verdict.hint == known.hint, (known.name, str(verdict))
+    assert verdict.status == "wrong" and "raised" not in verdict.problem, str(verdict)
+    assert verdict.hint == known.hint, str(verdict)
 
 
 def _stretched(phi, updates, bound, sigma, expected, noise):
@@ -173,6 +173,25 @@ ONCE_RIGHT = [
 @pytest.mark.parametrize(("id", "answer"), ONCE_RIGHT)
 def test_mistakes_that_one_lucky_case_would_hide(id, answer):
     assert check(id, answer).status == "wrong"
+
+
+def _changes_what_it_was_given(z, *rest):
+    loss = find("01-2").solution(z, *rest)
+    z += 1
+    return loss
+
+
+@pytest.mark.parametrize(
+    ("id", "answer", "told"),
+    [
+        ("01-2", _changes_what_it_was_given, "changes the tensors"),
+        ("01-6", {"alpha_first": 1.0, "alpha_last": 0.0, "kappa": 0.15}, "alpha_last should be"),
+        ("01-6", {"alpha_first": 1.0, "alpha_last": 0.1, "kappa": 2.0}, "kappa should be"),
+        ("05-2", lambda h, u, bits, low, high: h.round().int(), "floating-point"),
+    ],
+)
+def test_what_else_is_wrong_with_an_answer_is_told(id, answer, told):
+    assert told in check(id, answer).problem
 
 
 def test_an_answer_may_be_single_precision_rounded_or_change_what_it_was_given():
@@ -235,10 +254,39 @@ ANSWERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("id", ALL)
+# one exercise of each kind: functions judged against the solution or by a loop of the chapter's own; a number, a whole
+# number, a list and a mapping judged by `not_right`; a line of a listing, a list, a mapping and a word judged otherwise
+KINDS = ["test-1", "00-6", "00-8", "00-p6", "00-p7", "03-1", "02-7", "05-5", "02-6", "00-3", "05-6", "01-6", "05-8"]
+
+
+@pytest.mark.parametrize("id", KINDS)
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda a: type(a).__name__)
 def test_nonsense_never_raises_nor_passes_and_gets_a_message(id, answer):
     says_wrong(id, answer)
+
+
+def filled(value, number):
+    """The right answer with ``number`` in place of all that it holds: of the right kind and shape."""
+    if isinstance(value, dict):
+        return {name: filled(inner, number) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(filled(inner, number) for inner in value)
+    if isinstance(value, torch.Tensor):
+        return torch.full(value.shape, number, dtype=torch.float64)
+    return np.full(value.shape, number) if isinstance(value, np.ndarray) else number
+
+
+@pytest.mark.parametrize("id", ALL)
+def test_no_exercise_lets_nonsense_of_the_right_shape_pass(id):
+    solution = find(id).solution
+    for number in (NAN, math.inf):
+        if callable(solution):
+            says_wrong(id, lambda *a, n=number, **k: filled(solution(*a, **k), n))
+        else:
+            says_wrong(id, filled(solution, number))
+    for value in (Hostile(), {}):
+        says_wrong(id, gives(value) if callable(solution) else value)
+    says_wrong(id, raises(SystemExit(3)))
 
 
 def test_places_left_open_are_not_attempted():

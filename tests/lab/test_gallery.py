@@ -13,11 +13,6 @@ def ax():
     return Figure().subplots()
 
 
-def test_an_arrow_to_nobody_is_refused(ax):
-    with pytest.raises(ValueError, match="arrow.*boxes 0 to 0"):
-        gallery.draw_system(ax, [gallery.Box(50, 50, 10, 10, "server")], [gallery.Arrow(0, 1)])
-
-
 @pytest.mark.parametrize("other", [(15, 15), (50, 15), (85, 85), (15, 85)])
 def test_an_arrow_begins_and_ends_outside_of_its_boxes(ax, other):
     boxes = [gallery.Box(50, 50, 20, 10, "server"), gallery.Box(*other, 20, 10, "client")]
@@ -42,14 +37,3 @@ def test_scores_are_sorted_by_their_mean(ax):
     said = gallery.draw_scores(ax, {"low": [0.1, 0.3], "high": [0.8, 0.9]}, chosen="high")
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["low", "high"]
     assert said == "accuracy: high 0.85, low 0.2."
-
-
-@pytest.mark.parametrize("scores", [{}, {"a": []}, {"a": [float("nan")]}])
-def test_scores_that_cannot_be_drawn_are_refused(ax, scores):
-    with pytest.raises(ValueError, match="scores"):
-        gallery.draw_scores(ax, scores)
-
-
-def test_a_forest_needs_intervals(ax):
-    with pytest.raises(ValueError, match="differences"):
-        gallery.draw_forest(ax, pd.DataFrame({"mean": [1.0]}), base="plain")

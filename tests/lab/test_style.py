@@ -100,13 +100,3 @@ def test_no_other_file_names_a_colour_by_its_number():
     elsewhere = [path for path in package.rglob("*.py") if path != Path(style.__file__)]
     numbered = [path.name for path in elsewhere if re.search(r"""["']#[0-9A-Fa-f]{3,8}["']""", path.read_text("utf-8"))]
     assert len(elsewhere) > 100 and not numbered
-
-
-@pytest.mark.parametrize(
-    ("change", "name"),
-    [({"mean": [1.0, np.nan]}, "mean"), ({"low": [3.0, 3.0]}, "low"), ({"high": [1.0]}, "high")],
-)
-def test_band_refuses(change, name):
-    given = {"x": [0, 1], "mean": [1.0, 1.0], "low": [0.0, 0.0], "high": [2.0, 2.0], "i": 0, "label": "a", **change}
-    with pytest.raises(ValueError, match=name):
-        style.band(Figure().subplots(), **given)
