@@ -387,7 +387,7 @@ def check_factor(answer: Any) -> str | None:
     if not isinstance(answer, (list, tuple)) or len(answer) != 3:
         return f"It should be a list of three entries; it is {short(answer)}."
     found = not_right(list(answer[:2]), [-0.8, -1.6], ("factor of two parties", "factor of three parties"))
-    if found is None and str(answer[2]).strip().lower() != "diverge":
+    if found is None and not str(answer[2]).strip().lower().startswith("diverge"):
         return f"The one word does not fit the factor of three parties; it is {short(answer[2])}."
     return found
 

@@ -352,7 +352,7 @@ def check_others_of(answer: Any) -> str | None:
     uploads, p = [normal((2, 2), rng) for _ in range(3)], [0.5, 0.3, 0.2]
     given = [one.clone() for one in uploads]
     found = answer(given, list(p))
-    if not isinstance(found, (list, tuple)) or len(found) != 3:
+    if not isinstance(found, (list, tuple, Tensor)) or len(found) != 3:
         return f"It should return a list of three matrices; it returned {short(found)}."
     for k, (one, right) in enumerate(zip(found, solution_others_of(uploads, p), strict=True)):
         if not isinstance(one, Tensor) or one.shape != right.shape:

@@ -132,13 +132,16 @@ def check_clip_model(answer: Callable[..., Any]) -> str | None:
         weight, bias = torch.ones(4, 3, dtype=torch.float64), torch.randn(3, generator=generator, dtype=torch.float64)
         weight, bias = size * weight, size * bias / bias.norm()
         given = answer(weight.clone(), bias.clone(), bound)
-        if not isinstance(given, tuple) or len(given) != 2 or not all(isinstance(part, Tensor) for part in given):
+        if (
+            not isinstance(given, (tuple, list))
+            or len(given) != 2
+            or not all(isinstance(part, Tensor) for part in given)
+        ):
             return f"It should return two tensors; it returned {short(given)}."
         length = math.sqrt(sum(part.square().sum().item() for part in given))
         if length > bound * (1 + 1e-9):
             return f"For the bound {bound:g} the whole update still has length {length:.6g}."
-        problem = unlike(list(given), list(solution_clip_model(weight, bias, bound)), 1e-9)
-        if problem:
+        if unlike(list(given), list(solution_clip_model(weight, bias, bound)), 1e-5):  # the usual + 1e-6 is no mistake
             return f"For the bound {bound:g} it is another update than the one shortened along its own direction."
     return None
 
@@ -166,6 +169,9 @@ def _clipped_sum(updates: Tensor, bound: float) -> Tensor:
         WrongAnswer(lambda updates, bound, z, rate, number, noise:
                     (_clipped_sum(updates, bound) + z * bound * noise) / len(updates),
                     "How many were drawn is data. Divide by the expected number, rate times number."),
+        WrongAnswer(lambda updates, bound, z, rate, number, noise:
+                    (updates.sum(0) + z * bound * noise) / (rate * number),
+                    "Clip each update to the length C before you add: the noise hides no longer one."),
     ),
 )  # fmt: skip
 def check_private_step(answer: Callable[..., Any]) -> str | None:
@@ -178,8 +184,10 @@ def check_private_step(answer: Callable[..., Any]) -> str | None:
         given, still = (answer(updates.clone(), noise=n, **setting) for n in (noise.clone(), 0 * noise))
         if not isinstance(given, Tensor) or given.shape != noise.shape:
             return f"It should return a tensor [4]; it returned {short(given)}."
-        share = ((given - still).norm() / still.norm()).item()
         plain = solution_private_step(updates, noise=0 * noise, **setting)
+        if not torch.cosine_similarity(still.double(), plain, 0) > 1 - 1e-9:
+            return f"Without noise it does not point along the sum of the updates clipped to C = {bound:g}."
+        share = ((given - still).norm() / still.norm()).item()
         right = ((expected - plain).norm() / plain.norm()).item()
         if not abs(share - right) < 1e-6:
             where = f"with z = {z:g} and C = {bound:g}"

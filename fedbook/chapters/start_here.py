@@ -164,9 +164,9 @@ by_cases(
     ),
 )  # fmt: skip
 def check_planted_bug(answer: Any) -> str | None:
-    if isinstance(answer, bool) or not isinstance(answer, int) or not 1 <= answer <= 15:
+    if isinstance(answer, bool) or answer not in range(1, 16):
         return f"It should be a line number from 1 to 15; it is {short(answer)}."
-    return None if answer in (6, 10) else f"Line {answer} does what the listing says."
+    return None if answer in (6, 10) else f"Line {answer:g} does what the listing says."
 
 
 # --- 00-4: the mean over all cohorts

@@ -76,15 +76,12 @@ def not_right(
         if not isinstance(answer, Mapping) or set(answer) != set(right):
             return f"It should be a dictionary with {', '.join(map(str, right))}; it is {short(answer)}."
         for name, value in right.items():
-            got = _entries(answer[name])
-            if words and got not in words:
-                return f"{name} should be one of {', '.join(words)}; it is {short(got)}."
-            if not _agrees(got, value, tolerance):
-                return f"{name} is not right: got {short(got)}."
+            if words and answer[name] not in words:
+                return f"{name} should be one of {', '.join(words)}; it is {short(answer[name])}."
+            if not _agrees(answer[name], value, tolerance):
+                return f"{name} is not right: got {short(answer[name])}."
         return None
-    answer = _entries(answer)
     if isinstance(right, Sequence):
-        answer = [_entries(one) for one in answer] if isinstance(answer, (list, tuple)) else answer
         numeric = isinstance(answer, (list, tuple)) and len(answer) == len(right) and all(map(_is_number, answer))
         if not numeric:
             return f"It should be a list of {len(right)} numbers; it is {short(answer)}."
@@ -135,6 +132,15 @@ def _entries(value: Any) -> Any:
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
         return (value.detach() if hasattr(value, "detach") else value).tolist()
     return value
+
+
+def plain(answer: Any) -> Any:
+    """An answer with its tensors and arrays as numbers and lists, also inside lists and mappings."""
+    if isinstance(answer, Mapping):
+        return {name: plain(value) for name, value in answer.items()}
+    if isinstance(answer, (list, tuple)):
+        return [plain(value) for value in answer]
+    return _entries(answer)
 
 
 def _is_data(value: Any) -> bool:

@@ -22,7 +22,7 @@ from typing import Any
 
 from fedbook.arguments import wrong
 from fedbook.lab import show
-from fedbook.lab.compare import NotAttempted, first_difference, not_right, short
+from fedbook.lab.compare import NotAttempted, first_difference, not_right, plain, short
 from fedbook.lab.style import GREEN_TEXT, NEUTRAL_TEXT, ORANGE_TEXT
 
 NOT_ATTEMPTED, RIGHT, WRONG = "not attempted", "right", "wrong"
@@ -40,7 +40,10 @@ class WrongAnswer:
 
 @dataclass(frozen=True)
 class Exercise:
-    """One exercise: ``checker(answer)`` returns None, or one sentence that says what is wrong."""
+    """One exercise: ``checker(answer)`` returns None, or one sentence that says what is wrong.
+
+    ``near(answer, mistake)``: whether an answer is that mistake but for rounding; of code, nothing is.
+    """
 
     id: str
     checker: Callable[[Any], str | None]
@@ -48,6 +51,7 @@ class Exercise:
     hints: tuple[str, ...]
     wrong_answers: tuple[WrongAnswer, ...]
     why: str = ""
+    near: Callable[[Any, Any], bool] = lambda answer, mistake: False
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,13 @@ EXERCISES: dict[str, Exercise] = {}
 
 
 def exercise(
-    id: str, *, solution: Any, hints: Sequence[str] = (), wrong_answers: Sequence[WrongAnswer] = (), why: str = ""
+    id: str,
+    *,
+    solution: Any,
+    hints: Sequence[str] = (),
+    wrong_answers: Sequence[WrongAnswer] = (),
+    why: str = "",
+    near: Callable[[Any, Any], bool] = Exercise.near,
 ) -> Callable[[Callable[[Any], str | None]], Callable[[Any], str | None]]:
     """Register the decorated checker as exercise ``id``; ``why``, Markdown, stands below the solution.
 
@@ -87,7 +97,7 @@ def exercise(
         source = (checker.__qualname__, tuple(hints))
         if known is not None and (known.checker.__qualname__, known.hints) != source:  # a reload is no second one
             raise wrong(ValueError, "id", id, "an id that no other exercise has")
-        EXERCISES[id] = Exercise(id, checker, solution, tuple(hints), tuple(wrong_answers), why)
+        EXERCISES[id] = Exercise(id, checker, solution, tuple(hints), tuple(wrong_answers), why, near)
         return checker
 
     return register
@@ -106,7 +116,10 @@ def by_hand(
 ) -> None:
     """Register an exercise whose answer is no code: a number, a list of numbers or a mapping, judged by `not_right`."""
 
-    @exercise(id, solution=solution, hints=hints, wrong_answers=wrong_answers, why=why)
+    def near(answer: Any, mistake: Any) -> bool:
+        return not_right(answer, mistake, names, (), tolerance) is None
+
+    @exercise(id, solution=solution, hints=hints, wrong_answers=wrong_answers, why=why, near=near)
     def check_by_hand(answer: Any) -> str | None:
         return not_right(answer, solution, names, words, tolerance)
 
@@ -136,7 +149,7 @@ def check(id: str, answer: Any = ...) -> Verdict:
     one = find(id)
     raised: list[BaseException] = []
     status, problem = _judge(one, answer, raised)
-    hint = _hint(one, problem) if status == WRONG else ""
+    hint = _hint(one, problem, answer) if status == WRONG else ""
     line = next((_line(error, answer) for error in reversed(raised) if short(error) in problem), "")
     verdict = Verdict(id, status, problem, hint, line)
     if not show.show({"text/plain": str(verdict), "text/html": _html(verdict)}):
@@ -227,7 +240,8 @@ def _judge(one: Exercise, answer: Any, raised: list[BaseException] | None = None
             return NOT_ATTEMPTED, ""
         if inspect.isfunction(one.solution) and not callable(answer):
             return WRONG, f"Expected a function, got {short(answer)}."
-        problem = one.checker(_watched(answer, [] if raised is None else raised) if callable(answer) else answer)
+        given = _watched(answer, [] if raised is None else raised) if callable(answer) else plain(answer)
+        problem = one.checker(given)
         return (RIGHT, "") if problem is None else (WRONG, str(problem))
     except NotAttempted:
         return NOT_ATTEMPTED, ""
@@ -267,12 +281,16 @@ def _watched(function: Callable, raised: list[BaseException]) -> Callable:
         return call
 
 
-def _hint(one: Exercise, problem: str) -> str:
-    """The hint of the known wrong answer with the same problem, else nothing."""
+def _hint(one: Exercise, problem: str, answer: Any) -> str:
+    """The hint of the known wrong answer with the same problem, or of the one that is near; else nothing."""
     for known in one.wrong_answers:
         if _judge(one, known.answer) == (WRONG, problem):
             return known.hint
-    return ""
+    try:
+        near = (known for known in one.wrong_answers if not callable(answer) and one.near(plain(answer), known.answer))
+        return next((known.hint for known in near), "")
+    except Exception:  # an object with hostile attributes
+        return ""
 
 
 def _html(verdict: Verdict) -> str:

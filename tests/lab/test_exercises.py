@@ -254,6 +254,32 @@ ANSWERS = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("id", "answer"),
+    [
+        ("03-7", {"n twice": torch.tensor(0.25), "K twice": np.float32(0.5), "d twice": 2.0, "η half": 0.5}),
+        ("01-1", [torch.tensor(-0.125), torch.tensor(1.0), np.int64(3)]),
+        ("00-3", 6.0),
+        ("00-3", np.int64(6)),
+        ("01-6", {"alpha_first": torch.tensor(0.15), "alpha_last": np.float32(0.1), "kappa": 0.15}),
+        ("02-3", {name: np.bool_(value) for name, value in find("02-3").solution.items()}),
+        ("05-6", [-0.8, torch.tensor(-1.6), "diverges"]),
+        ("00-p6", lambda w, b, C: [x * min(1, C / (torch.cat([w.flatten(), b]).norm() + 1e-6)) for x in (w, b)]),
+        ("00-r8", lambda a, b: np.array(find("00-r8").solution(a, b))),
+        ("01-3", lambda uploads, p: torch.stack(find("01-3").solution(uploads, p))),
+    ],
+)  # fmt: skip
+def test_a_right_answer_in_another_form_is_right(id, answer):
+    assert check(id, answer).status == "right", str(check(id, answer))
+
+
+@pytest.mark.parametrize(
+    ("id", "answer"), [("04-p4", -1.333), ("04-p4", torch.tensor(-4 / 3)), ("01-1", [-1.41, 1, 3])]
+)
+def test_a_known_mistake_that_was_rounded_gets_its_hint(id, answer):
+    assert check(id, answer).hint in [known.hint for known in find(id).wrong_answers]
+
+
 # one exercise of each kind: functions judged against the solution or by a loop of the chapter's own; a number, a whole
 # number, a list and a mapping judged by `not_right`; a line of a listing, a list, a mapping and a word judged otherwise
 KINDS = ["test-1", "00-6", "00-8", "00-p6", "00-p7", "03-1", "02-7", "05-5", "02-6", "00-3", "05-6", "01-6", "05-8"]
