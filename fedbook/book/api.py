@@ -14,7 +14,7 @@ from typing import Any
 
 from fedbook.book.page import ASSETS
 
-LEFT_OUT = ("fedbook.lab.chapter", "fedbook.chapters", "fedbook.book.worker", "fedbook.__main__")  # drawings, scripts
+LEFT_OUT = ("fedbook.chapters", "fedbook.book.worker", "fedbook.__main__")  # drawings, scripts
 
 
 def write_reference(out: Path) -> list[tuple[str, str, str, str]]:

@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from fedbook.book.mathematics import MathError, mathematics
-from fedbook.book.product import COLOUR, WIDGET_VIEW, numbered, place, tags
+from fedbook.book.product import COLOUR, WIDGET_VIEW, joined, numbered, place, tags
 
 IMAGES = ("image/svg+xml", "image/png", "image/jpeg")
 ONLY_LIVE = '<p class="note">A live control: run the notebook to use it.</p>'
@@ -120,7 +120,7 @@ def _scroll(html: str, label: str, kind: str = "") -> str:
 
 def _outputs(cell: Any, number: int, heading: str) -> Iterator[str]:
     """What the cell put out: consecutive text as one box, figures with what is said about them."""
-    outputs = _merged(cell.get("outputs", []))
+    outputs = joined(cell.get("outputs", []))
     caption = None
     for at, output in enumerate(outputs):
         data, kind = output.get("data", {}), output["output_type"]
@@ -144,18 +144,6 @@ def _outputs(cell: Any, number: int, heading: str) -> Iterator[str]:
             yield ONLY_LIVE
         elif "text/plain" in data:
             yield _printed(data["text/plain"], f"Output of cell {number}")
-
-
-def _merged(outputs: Sequence[Any]) -> list[Any]:
-    """The outputs, those of one stream that follow each other as one."""
-    merged: list[Any] = []
-    for output in outputs:
-        last = merged[-1] if merged else {}
-        if output["output_type"] == "stream" == last.get("output_type") and output["name"] == last["name"]:
-            merged[-1] = {**last, "text": last["text"] + output["text"]}
-        else:
-            merged.append(output)
-    return merged
 
 
 def _said(outputs: Sequence[Any], figure: int) -> str:

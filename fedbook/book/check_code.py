@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import io
 import re
 import symtable
 import tokenize
 from collections.abc import Iterator
-from typing import Any
 
 from fedbook.book.checked_book import Book, Problem
 from fedbook.book.product import tags
@@ -116,52 +114,6 @@ def _calls(statement: ast.AST) -> Iterator[ast.Call]:
         yield from _calls(child)
 
 
-def package_names_exist(book: Book) -> Iterator[Problem]:
-    """What a chapter imports from fedbook, or reaches through a fedbook module, is there."""
-    modules: dict[str, Any] = {}
-    for number, _, tree in book.trees():
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.Import, ast.ImportFrom)):
-                yield from _import(node, number, modules)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
-                module = modules[node.value.id]
-                if not _reaches(module, node.attr):
-                    yield Problem("package-names", number, f"{module.__name__} has no {node.attr}")
-
-
-def _import(node: ast.Import | ast.ImportFrom, number: int, modules: dict[str, Any]) -> Iterator[Problem]:
-    """Check one import statement and remember the modules of fedbook that it binds."""
-    if isinstance(node, ast.ImportFrom):
-        wanted = [(node.module or "", alias.name, alias.asname or alias.name) for alias in node.names]
-    else:
-        wanted = [(alias.name, "", alias.asname or alias.name.split(".")[0]) for alias in node.names]
-    for name, member, bound in wanted:
-        if name.split(".")[0] != "fedbook" or member == "*":
-            continue
-        module = _module(name)
-        if module is None:
-            yield Problem("package-names", number, f"there is no module {name}")
-        elif member and not _reaches(module, member):
-            yield Problem("package-names", number, f"{name} has no {member}")
-        else:
-            value = getattr(module, member, None) if member else module
-            top = isinstance(node, ast.Import) and bound == "fedbook"
-            if top or hasattr(value, "__path__") or type(value) is type(ast):
-                modules[bound] = _module("fedbook") if top else value
-
-
-def _module(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None
-
-
-def _reaches(module: Any, name: str) -> bool:
-    return hasattr(module, name) or (hasattr(module, "__path__") and _module(f"{module.__name__}.{name}") is not None)
-
-
 def widgets_keep_what_they_read(book: Book) -> Iterator[Problem]:
     """No later cell overwrites a name that a widget's picture reads: it answers after the last cell has run."""
     functions: dict[str, set[str]] = {}
@@ -199,6 +151,5 @@ CODE_RULES = (
     forbidden,
     parameters_are_literals,
     plots_are_shown,
-    package_names_exist,
     widgets_keep_what_they_read,
 )

@@ -77,19 +77,15 @@ def no_side_effects_in_comprehensions(book: Book) -> Iterator[Problem]:
 
 
 def little_from_the_lab(book: Book) -> Iterator[Problem]:
-    """At most six names from ``fedbook.lab``, and none of a chapter's own modules there."""
+    """At most six names from ``fedbook.lab``."""
     names: set[str] = set()
-    for number, _, tree in book.trees():
+    for _, _, tree in book.trees():
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom):
                 imported = [f"{node.module}.{alias.name}" for alias in node.names]
             else:
                 imported = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            for name in imported:
-                if re.match(r"fedbook\.lab\.chapter\d", name):
-                    yield Problem("lab-chapter", number, f"{name}: what a chapter proves stands on its page")
-                elif name.startswith("fedbook.lab."):
-                    names.add(name)
+            names |= {name for name in imported if name.startswith("fedbook.lab.")}
     if len(names) > LAB_NAMES:
         text = f"{len(names)} names from fedbook.lab ({', '.join(sorted(names))}); allowed are {LAB_NAMES}"
         yield Problem("lab-names", 0, text)

@@ -19,7 +19,7 @@ from fedbook.book import frames
 from fedbook.book.check import check_notebook
 from fedbook.book.checked_book import generated
 from fedbook.book.contents import CHAPTERS, notebook_path, notebooks_folder
-from fedbook.book.product import CODE_RUN, PAPERMILL_MARKER, WIDGET_VIEW, code_digest, tags
+from fedbook.book.product import CODE_RUN, PAPERMILL_MARKER, WIDGET_VIEW, code_digest, joined, tags
 from fedbook.book.run import ChapterReport, run_chapter
 from fedbook.progress import say
 
@@ -93,7 +93,7 @@ def scrub(notebook: Any) -> None:
         if cell.cell_type == "code":
             count += 1
             cell.execution_count = count
-            cell.outputs = _joined(_stable(output, count) for output in cell.outputs if _stands_alone(output))
+            cell.outputs = joined(_stable(output, count) for output in cell.outputs if _stands_alone(output))
 
 
 def _same_source(name: str, before: Any, after: Any) -> None:
@@ -118,18 +118,6 @@ def _stable(output: Any, count: int) -> Any:
     if "execution_count" in output:
         output.execution_count = count
     return output
-
-
-def _joined(outputs: Iterable[Any]) -> list[Any]:
-    """Neighbouring pieces of one stream as one: where a stream is cut depends on timing."""
-    whole: list[Any] = []
-    for output in outputs:
-        last = whole[-1] if whole else None
-        if last is not None and output.output_type == last.output_type == "stream" and output.name == last.name:
-            last.text += output.text
-        else:
-            whole.append(output)
-    return whole
 
 
 def plain_png(encoded: str) -> str:

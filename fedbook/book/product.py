@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fedbook.lab.records import MIME as RECORD
@@ -138,3 +138,15 @@ def _root(model_id: str, state: Any, shown: set[str]) -> str:
         model_id = parents[0]
         seen.add(model_id)
     return model_id
+
+
+def joined(outputs: Iterable[Any]) -> list[Any]:
+    """The outputs, neighbouring pieces of one stream as one: where a stream is cut depends on timing."""
+    whole: list[Any] = []
+    for output in outputs:
+        last = whole[-1] if whole else {}
+        if output["output_type"] == "stream" == last.get("output_type") and output["name"] == last["name"]:
+            whole[-1] = type(last)({**last, "text": last["text"] + output["text"]})
+        else:
+            whole.append(output)
+    return whole

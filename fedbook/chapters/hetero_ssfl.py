@@ -66,7 +66,7 @@ def draw_triangle(ax: Axes, before: Tensor, after: Tensor) -> None:
     ax.set(xlim=(-8, 8), ylim=(-8, 8), aspect="equal")
 
 
-def draw_matrices(axes: Sequence[Axes], matrices: Mapping[str, Tensor], digits: int = 2) -> None:
+def draw_matrices(axes: Sequence[Axes], matrices: Mapping[str, Tensor]) -> None:
     """Small matrices side by side as heat maps with their entries; one colour scale. Shapes: [n, n] each."""
     reach = max(float(m.abs().max()) for m in matrices.values())
     for ax, (name, matrix) in zip(axes, matrices.items(), strict=True):
@@ -74,7 +74,7 @@ def draw_matrices(axes: Sequence[Axes], matrices: Mapping[str, Tensor], digits: 
         for i, row in enumerate(matrix.tolist()):
             for j, value in enumerate(row):
                 dark = abs(value) > 0.7 * reach
-                ax.text(j, i, f"{value:.{digits}f}", ha="center", va="center", color="white" if dark else "black")
+                ax.text(j, i, f"{value:.2f}", ha="center", va="center", color="white" if dark else "black")
         ticks = list(range(len(matrix)))
         ax.set_xticks(ticks, [str(i + 1) for i in ticks])
         ax.set_yticks(ticks, [str(i + 1) for i in ticks])

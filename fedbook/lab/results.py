@@ -189,14 +189,14 @@ def differences(data: pd.DataFrame, metric: str, base: str, by: str = "method") 
 # --- text
 
 
-def spread_text(values: Any, form: str, deviation_form: str | None = None) -> str:
+def spread_text(values: Any, form: str) -> str:
     """Mean ± standard deviation of the values that there are, and how many runs have none (diverged, never judged)."""
     values = torch.as_tensor(list(values), dtype=torch.float64)
     whole = values[values.isfinite()]
     if not len(whole):
         return "no number"
     lost = f" ({len(values) - len(whole)} without)" if len(whole) < len(values) else ""
-    deviation = f" ± {float(whole.std()):{deviation_form or form}}" if len(whole) > 1 else ""
+    deviation = f" ± {float(whole.std()):{form}}" if len(whole) > 1 else ""
     return f"{float(whole.mean()):{form}}{deviation}{lost}"
 
 

@@ -1,6 +1,4 @@
-import re
 import struct
-from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
@@ -93,10 +91,3 @@ def test_a_formula_finds_its_fonts_where_the_cache_has_none(monkeypatch, how):
                 assert mpl.rcParams["axes.grid"] is True
     names = font_manager.get_font_names()
     assert {"DejaVu Sans", "DejaVu Sans Display", "STIXGeneral", "STIXSizeOneSym", "cmmi10"} <= set(names)
-
-
-def test_no_other_file_names_a_colour_by_its_number():
-    package = Path(style.__file__).parents[1]
-    elsewhere = [path for path in package.rglob("*.py") if path != Path(style.__file__)]
-    numbered = [path.name for path in elsewhere if re.search(r"""["']#[0-9A-Fa-f]{3,8}["']""", path.read_text("utf-8"))]
-    assert len(elsewhere) > 100 and not numbered

@@ -200,28 +200,7 @@ def test_absent_clients_keep_their_state_untouched(method):
     assert absent == 12
 
 
-# --- seeds, resumption, bytes, privacy, arguments
-
-
-@pytest.mark.parametrize("bank", [7, 0])
-@pytest.mark.parametrize("method", METHODS)
-def test_seeds_side_by_side_are_the_single_runs(method, bank):
-    seeds, config = (3, 8), replace(PLAIN, rounds=2, local_epochs=2, batch_size=0 if bank else 16)
-    both = trained(method, config, problem(bank=bank, seeds=seeds), seeds=seeds)
-    for slot, seed in enumerate(seeds):
-        one = trained(method, config, problem(bank=bank, seeds=(seed,)), seeds=(seed,))
-        assert gap(one.server["theta"], tree_map(lambda x, s=slot: x[[s]], both.server["theta"])) < 1e-11
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_resumed_run_is_the_whole_run(method, tmp_path):
-    path, config = tmp_path / "run.pt", replace(LOCAL, cohort=3)
-    trained(method, config, total=2, path=path)
-    resumed, whole = trained(method, config, path=path, resume=True), trained(method, config)
-    assert gap(resumed.server, whole.server) == 0
-    ours, theirs = (tree_map(lambda x: x.nan_to_num(-1.0), r.clients["all"]) for r in (resumed, whole))
-    assert gap(ours, theirs) == 0
-    assert resumed.bytes.total == whole.bytes.total
+# --- bytes, privacy
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -29,8 +29,8 @@ SUMS = {"fusion": "sum"}
 TOP_K = {"compressor": "topk", "bits": 8}
 CASES = {
     "fedavg": {"fedavg": {"compressor": "scalar", "bits": 8}, "local": {}},
-    "fedsc": {"fedsc": {}, "local-sc": {}, "fedema": {}, "fedx": {"bank": 0},
-              "fedca": {"alignment": 0.5, "alignment_samples": 14, "dictionary_samples": 8}},
+    "fedsc": {"fedsc": {}, "local-sc": {}, "fedavg-byol": {"target": "local"}, "fedu": {"bank": 0}, "fedema": {},
+              "fedx": {"bank": 0}, "fedca": {"alignment": 0.5, "alignment_samples": 14, "dictionary_samples": 8}},
     "hetero_ssfl": {"hetero-ssfl": {"exclude_self": True}, "local-ssl": {}, "fedavg-supervised": {}},
     "prirfed": {method: {"sigma": 0.2} if method.startswith(("dp", "central")) else {}
                 for method in papers.paper("prirfed").methods},
