@@ -219,7 +219,7 @@ def _verdict(book: Any, id: str, failure: str) -> tuple[str, str]:
 
 def _checked(source: str) -> list[str]:
     """The ids of the exercises that code checks; what stands in a comment does not."""
-    return CHECK.findall(re.sub(r"#[^\n]*", "", source))
+    return CHECK.findall(re.sub(r"""("[^"\n]*"|'[^'\n]*')|#[^\n]*""", r"\1", source))
 
 
 def _said(output: Any) -> re.Match[str] | None:

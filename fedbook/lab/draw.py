@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from fedbook.arguments import wrong
 from fedbook.intervals import mean_interval
 from fedbook.lab import results, style
 from fedbook.papers import paper
@@ -20,14 +19,15 @@ from fedbook.papers import paper
 def draw_images(ax: Axes, x: Any, titles: Sequence[str] | None = None, columns: int | None = None) -> str:
     """A mosaic of images with a title above each. Shapes: ``x`` [N, C, H, W], C = 1 or 3; float in [0, 1] or uint8.
 
-    Raises: ValueError (values out of range, which would be drawn as if they were at its ends).
+    Raises: ValueError (values out of range, NaN, other channels: something else would be drawn).
     """
     raw = x.dtype if hasattr(x, "dtype") else None
     x = _array(x)
     x = x / 255 if str(raw).endswith("uint8") else x
     number, channels, high, wide = x.shape
-    if x.min() < 0 or x.max() > 1:
-        raise wrong(ValueError, "x", (float(x.min()), float(x.max())), "values in [0, 1], or uint8")
+    if channels not in (1, 3) or not (x.min() >= 0 and x.max() <= 1):
+        found = f"{channels} channels, values from {x.min():g} to {x.max():g}"
+        raise ValueError(f"x: got {found}; allowed is C = 1 or 3, values in [0, 1], or uint8")
     titles = [""] * number if titles is None else [str(title) for title in titles]
     columns = min(number, 10) if columns is None else columns
     rows = -(-number // columns)

@@ -133,3 +133,14 @@ def test_the_least_worst_ratio_is_chosen():
     ]
     # a: 50/40 and 12/10 against 12/10 and 90/40
     assert benchmark.choices(rows) == {"a": ["vmap", 4], "b": ["loop", None]}
+
+
+def test_a_part_keeps_the_other_rows():
+    row = {"clients": 4, "ms": {"loop": 1.0, "vmap 4": 2.0}}
+    known = benchmark.merged({}, "cpu", [row | {"kind": "a"}, row | {"kind": "b"}])
+    known = benchmark.merged(known, "cuda", [row | {"kind": "b"}])
+    found = benchmark.merged(known, "cpu", [row | {"kind": "b", "clients": 2}])
+    assert found["choice"]["cuda"] == known["choice"]["cuda"]
+    assert found["measured"]["cuda"] == known["measured"]["cuda"]
+    assert found["choice"]["cpu"].keys() == {"a", "b"}
+    assert [one["clients"] for one in found["measured"]["cpu"]["rows"]] == [4, 2]

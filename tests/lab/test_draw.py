@@ -28,9 +28,10 @@ def test_images_in_bytes_and_colour():
     assert ax.images[0].get_array().shape[-1] == 3 and ax.images[0].get_array().max() == 1.0
 
 
-def test_values_that_would_be_drawn_as_others_are_refused():
+@pytest.mark.parametrize(("value", "channels"), [(1.5, 1), (float("nan"), 1), (0.5, 2)])
+def test_what_would_be_drawn_as_something_else_is_refused(value, channels):
     with pytest.raises(ValueError, match="^x: got"):
-        draw_images(axes(), torch.full((1, 1, 2, 2), 1.5))
+        draw_images(axes(), torch.full((1, channels, 2, 2), value))
 
 
 def test_curves_show_the_mean_and_the_interval_of_the_book():

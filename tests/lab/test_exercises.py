@@ -266,6 +266,7 @@ ANSWERS = [
         ("05-6", [-0.8, torch.tensor(-1.6), "diverges"]),
         ("00-p6", lambda w, b, C: [x * min(1, C / (torch.cat([w.flatten(), b]).norm() + 1e-6)) for x in (w, b)]),
         ("00-r8", lambda a, b: np.array(find("00-r8").solution(a, b))),
+        ("00-r8", lambda a, b: [torch.tensor([end]) for end in find("00-r8").solution(a, b)]),
         ("01-3", lambda uploads, p: torch.stack(find("01-3").solution(uploads, p))),
     ],
 )  # fmt: skip

@@ -34,7 +34,7 @@ from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, leaves, tree_map
 from fedbook.learning.models import Loss, Parameters, stack
 from fedbook.papers.cvfl.problem import VerticalProblem, batch_loss
-from fedbook.papers.cvfl.towers import TOWERS
+from fedbook.papers.cvfl.towers import Tower
 from fedbook.randomness import stream
 from fedbook.settings import Settings, other_than, setting
 from fedbook.wire import Wire
@@ -203,8 +203,11 @@ class CVFL(Algorithm):
 
     def configuration(self) -> dict[str, Any]:
         """What a checkpoint must agree on."""
-        own = {word: str(net.module) for word, net in self.towers.items() if net.kind not in TOWERS}
-        same = asdict(self.problem.settings) | {"evaluate_every": 0, "problem": self.problem.name}
+        settings = self.problem.settings
+        usual = (settings.tower, settings.activation)  # what the settings describe needs no other words
+        own = {word: str(net.module) for word, net in self.towers.items()
+               if not isinstance(net, Tower) or (net.kind, net.activation) != usual}  # fmt: skip
+        same = asdict(settings) | {"evaluate_every": 0, "problem": self.problem.name}
         return identity(self.config, **same, **({"towers": own} if own else {}))
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:

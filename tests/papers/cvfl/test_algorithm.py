@@ -171,12 +171,13 @@ def test_algorithm_2_is_algorithm_1_with_one_step_only_without_compression(parts
     assert gap(({}, a[1]), ({}, b[1])) > 1e-4  # a party's own is not: fresh there, as decoded here
 
 
-def test_a_checkpoint_of_other_networks_of_ones_own_is_refused(tmp_path):
+@pytest.mark.parametrize("kind", ["mine", "mlp"])
+def test_a_checkpoint_of_other_networks_of_ones_own_is_refused(tmp_path, kind):
     problem = toy("alone")
 
     def mine(between):
         layers = nn.Sequential(nn.Linear(6, 6), between, nn.Linear(6, 6))
-        return replace(problem, towers={"parties 6": Network.of("mine", lambda: layers)})
+        return replace(problem, towers={"parties 6": Network.of(kind, lambda: layers)})
 
     run(start(mine(nn.Tanh()), CONFIG, rounds=1, path=tmp_path / "run.pt"))
     with pytest.raises(CheckpointError, match="towers"):
