@@ -45,7 +45,7 @@ class NewPaper:
 
     def configuration(self) -> dict[str, Any]:
         """What a checkpoint must agree on."""
-        return identity(self.config, model=self.model.kind)
+        return identity(self.config, model=self.model.form)
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """theta: one initialisation for each seed, [S, ...]; clients keep nothing."""
