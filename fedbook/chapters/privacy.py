@@ -132,11 +132,8 @@ def check_clip_model(answer: Callable[..., Any]) -> str | None:
         weight, bias = torch.ones(4, 3, dtype=torch.float64), torch.randn(3, generator=generator, dtype=torch.float64)
         weight, bias = size * weight, size * bias / bias.norm()
         given = answer(weight.clone(), bias.clone(), bound)
-        if (
-            not isinstance(given, (tuple, list))
-            or len(given) != 2
-            or not all(isinstance(part, Tensor) for part in given)
-        ):
+        pair = isinstance(given, (tuple, list)) and len(given) == 2
+        if not pair or not all(isinstance(part, Tensor) for part in given):
             return f"It should return two tensors; it returned {short(given)}."
         length = math.sqrt(sum(part.square().sum().item() for part in given))
         if length > bound * (1 + 1e-9):
@@ -171,7 +168,7 @@ def _clipped_sum(updates: Tensor, bound: float) -> Tensor:
                     "How many were drawn is data. Divide by the expected number, rate times number."),
         WrongAnswer(lambda updates, bound, z, rate, number, noise:
                     (updates.sum(0) + z * bound * noise) / (rate * number),
-                    "Clip each update to the length C before you add: the noise hides no longer one."),
+                    "Clip each update to the length C before you add: the noise does not hide a longer one."),
     ),
 )  # fmt: skip
 def check_private_step(answer: Callable[..., Any]) -> str | None:
