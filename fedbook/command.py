@@ -409,6 +409,8 @@ def _run_on_flower(options: argparse.Namespace, plan: Plan) -> int:
             raise BadArguments(str(error)) from error
     for lost in result["lost"]:
         print(f"fedbook: went on without {lost}", file=sys.stderr)
+    if result["stopped"]:
+        print(f"fedbook: stopped after {result['rounds']} rounds: {result['stopped']}", file=sys.stderr)
     print(json.dumps(result))
     return 0 if result["ended"] == "done" else 3
 

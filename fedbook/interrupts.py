@@ -49,7 +49,8 @@ def raised() -> Iterator[None]:
 def held() -> Iterator[None]:
     """Inside, the first interrupt waits for the next :func:`point` or for the end; a second one comes at once.
 
-    Nested uses are one. It changes nothing outside the main thread, and where somebody has set a handler of their own.
+    The end of a nested use is a point, too. It changes nothing outside the main thread, and where somebody has set a
+    handler of their own.
     """
     ours = threading.current_thread() is threading.main_thread()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)} if ours else {}

@@ -9,11 +9,12 @@ import dataclasses
 import inspect
 import math
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, dataclass_transform
 
 from fedbook import arguments
 
+Needs = Mapping[str, tuple[Any, ...]]  # name of a setting, "method" or "problem" -> the values it must have
 LARGEST = {int: 2**31 - 1, float: 1e38}  # what 32 bits hold: tensors of indices and of single precision
 
 
@@ -31,7 +32,7 @@ def setting(
     degenerate: str = "",
     *,
     choices: Iterable[str] = (),
-    needs: Mapping[str, tuple[Any, ...]] | None = None,
+    needs: Needs | Sequence[Needs] | None = None,
     **limits: Any,
 ) -> Any:
     """A field of :class:`Settings`: its default, the paper's symbol, one line of what it is.
@@ -40,10 +41,11 @@ def setting(
     the type of the setting. ``choices``: the words allowed for a text (none given: any). ``limits`` of a number as in
     :func:`fedbook.arguments.integer` or :func:`fedbook.arguments.real`; none is ever beyond ``LARGEST``.
     ``needs``: where it counts at all, the values that other settings, the "method" or the "problem" must have
-    (``{"partition": ("dirichlet",)}``, :func:`other_than`; no value at all: nowhere). Elsewhere it changes nothing.
+    (``{"partition": ("dirichlet",)}``, :func:`other_than`; no value at all: nowhere; several such: one is enough).
+    Elsewhere it changes nothing.
     """
     row = {"symbol": symbol, "meaning": meaning, "degenerate": degenerate, "choices": tuple(choices), "limits": limits}
-    row["needs"] = dict(needs or {})
+    row["needs"] = (dict(needs or {}),) if isinstance(needs, Mapping | None) else tuple(map(dict, needs))
     return dataclasses.field(default=default, metadata=row)
 
 
@@ -116,8 +118,12 @@ def explained(row: dict[str, Any], width: int) -> list[str]:
             subsequent_indent="    ")]  # fmt: skip
 
 
-def needed(needs: Mapping[str, tuple[Any, ...]]) -> str:
-    """``needs`` as text: "with partition=dirichlet or quantity and mu other than 0"; empty where nothing is needed."""
+def needed(ways: Sequence[Needs]) -> str:
+    """What a setting needs as text: "with partition=dirichlet or quantity and mu other than 0"; "" if nothing."""
+    return ", or ".join(filter(None, map(_needed, ways)))
+
+
+def _needed(needs: Needs) -> str:
     if any(not isinstance(values, other_than) and not values for values in needs.values()):
         return "nowhere here"
     parts = []
@@ -129,11 +135,13 @@ def needed(needs: Mapping[str, tuple[Any, ...]]) -> str:
     return "with " + " and ".join(parts) if parts else ""
 
 
-def unmet(needs: Mapping[str, tuple[Any, ...]], values: Mapping[str, Any]) -> list[str]:
-    """The names among ``needs`` whose value in ``values`` is not one of those needed."""
-    return [
-        name for name, wanted in needs.items() if (values[name] in tuple(wanted)) == isinstance(wanted, other_than)
-    ]  # fmt: skip
+def unmet(ways: Sequence[Needs], values: Mapping[str, Any]) -> list[str]:
+    """The names whose value in ``values`` is not one of those needed; none if one of the ``ways`` has none."""
+    wrong = [
+        [name for name, wanted in needs.items() if (values[name] in tuple(wanted)) == isinstance(wanted, other_than)]
+        for needs in ways
+    ]
+    return list(dict.fromkeys(sum(wrong, []))) if all(wrong) else []
 
 
 def _words(field: dataclasses.Field) -> list[str]:

@@ -2,6 +2,7 @@
 
 import collections
 import json
+import re
 
 import pytest
 
@@ -109,3 +110,27 @@ def test_the_command_line_warns_of_a_setting_that_changes_nothing(capsys, words,
     warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("fedbook: warning: ")]
     assert len(warnings) == len(expected)
     assert all(text in line for text, line in zip(expected, warnings, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("paper", "method", "changes", "said"),
+    [
+        (
+            "prirfed",
+            "rfedavg",
+            {"clip_norm": 0.1},
+            "method=dp-rsgd, .*, or with clip_without_noise=true",
+        ),
+        ("prirfed", "rfedavg", {"clip_norm": 0.1, "clip_without_noise": True}, ""),
+        ("prirfed", "dp-rsgd", {"clip_norm": 0.1}, ""),
+        ("prirfed", "rsvrg", {"clip_gradient": 0.1}, "clip_gradient changes nothing"),
+        ("cvfl", "c-vfl", {"compress_server": False, "fusion": "logits", "embedding": 10}, "fusion other than logits"),
+        ("cvfl", "split-learning", {"only_party": 3}, "method other than split-learning"),
+    ],
+)
+def test_what_counts_in_one_of_several_cases_is_named_only_outside_all(paper, method, changes, said):
+    problem = "pca-digits" if paper == "prirfed" else "digits"
+    plan = experiment.plan(papers.paper(paper), method, problem, "quick", changes)
+    plan.rounds()
+    why = plan.paper.idle(next(iter(changes)), method, problem, plan.settings())
+    assert re.search(said, why) and bool(said) == bool(why)

@@ -56,7 +56,7 @@ class UniformScalar(messages.Quantiser):
         """
         low, high = messages.law_range(self.low, self.high, low, high)
         worst = self.step(low, high) * (1.0 if self.grid == "bins" and self.dither else 0.5)
-        rounding = 2.0**-21 * (high - low)
+        rounding = 2.0**-21 * max(high - low, abs(low), abs(high))
         return (worst + rounding) * math.sqrt(arguments.integer("width", width, 1))
 
     def quantise(self, x: Tensor, dither: Tensor | float) -> Tensor:

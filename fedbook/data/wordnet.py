@@ -46,11 +46,14 @@ class Taxonomy:
         """The hierarchy with these (child, parent) edges.
 
         Memory: n^2 bytes while the closure is formed.
-        Raises: ValueError (a name or an edge that comes twice, no root or several, a circle).
+        Raises: ValueError (a name or an edge that comes twice, no such name, no root or several, a circle).
         """
         count, names = len(names), tuple(names)
-        if len(set(names)) < count or len({tuple(edge) for edge in edges}) < len(edges):
+        edges = [(int(child), int(parent)) for child, parent in edges]
+        if len(set(names)) < count or len(set(edges)) < len(edges):
             raise ValueError("names, edges: one comes twice")
+        if wrong := [edge for edge in edges if not all(0 <= end < count for end in edge)]:
+            raise arguments.wrong(ValueError, "edges", wrong, f"pairs of whole numbers in [0, {count - 1}]")
         parents: list[list[int]] = [[] for _ in names]
         children: list[list[int]] = [[] for _ in names]
         for child, parent in edges:
@@ -80,7 +83,7 @@ class Taxonomy:
             name,
             names,
             roots[0],
-            torch.tensor([tuple(edge) for edge in edges], dtype=torch.int64).reshape(-1, 2),
+            torch.tensor(edges, dtype=torch.int64).reshape(-1, 2),
             above.nonzero(),
             torch.tensor(depth),
         )

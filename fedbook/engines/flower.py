@@ -29,7 +29,9 @@ PATIENCE = 600.0  # seconds that a node has for an answer, where the run does no
 TRUST = (
     "the server draws who takes part and knows it",
     "sums are made by the server out of single uploads: no secure aggregation runs here, whatever the releases say",
+    "noise that the server adds does not protect from the server",
 )
+JUDGED = "nodes also send the state and the trace of their clients, for the judging: in no ledger"
 
 server, client = ServerApp(), ClientApp()
 
@@ -105,7 +107,7 @@ def work(message: Message, context: Context) -> Message:
 def report(rounds: Rounds, chosen: Plan, seconds: float) -> dict[str, Any]:
     """The result as the simulator gives it, and what is different here: lost nodes, bytes sent, whom to trust."""
     result = experiment.result(rounds, chosen, seconds)
-    result["privacy"]["not_counted"] += TRUST
+    result["privacy"]["not_counted"] += [*TRUST, JUDGED] if rounds.simulator.judged else TRUST
     crossed = {f"messages_{way}": size for way, size in rounds.simulator.crossed.items()}
     return result | {
         "engine": "flower",

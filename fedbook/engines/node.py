@@ -23,7 +23,7 @@ from fedbook.federation.simulator import Simulator
 from fedbook.federation.tree import Tree, leaves, tree_map
 
 STATE = "state.pt"
-REFUSED = (BrokenMessage, Diverged, KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError)
+REFUSED = (BrokenMessage, KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError)
 
 
 class Node:
@@ -44,6 +44,7 @@ class Node:
         )
         self.path = None if folder is None else Path(folder) / STATE
         self.t, self.token, self.before = -2, "", self._state()
+        self.since = ""  # the token of the round that left ``before``
         self.heard: dict[str, Tree] = {}  # this round's broadcasts: a later exchange may build on them
         self._configuration = {k: v for k, v in rounds.configuration().items() if k != "data"}
         split = hashlib.blake2b(digest_size=8)
@@ -53,13 +54,15 @@ class Node:
         if self.path is not None and self.path.exists():
             saved = checkpoint.load(self.path)
             checkpoint.same_configuration(saved["configuration"], self._configuration, self.path)
-            self.t, self.token, self.before = saved["t"], saved["token"], saved["before"]
+            self.t, self.token, self.before, self.since = (saved[word] for word in ("t", "token", "before", "since"))
             self.simulator.clients, self.heard = saved["now"], saved["heard"]
 
     def answer(self, request: bytes) -> bytes:
-        """The answer to one message; to one that it refuses, the reason."""
+        """The answer to one message; to one that it refuses, the reason; of work that diverges, what did."""
         try:
             return pack(self._work(unpack(request)))
+        except Diverged as error:
+            return pack({"diverged": str(error)})
         except REFUSED as error:
             return pack({"refused": f"{type(error).__name__}: {error}"})
 
@@ -92,10 +95,10 @@ class Node:
             raise ValueError(f"round: got {t}; allowed is {self.t} or a later one, as earlier state is not kept")
         if t > self.t:
             if counted is not None and counted != self.token:
-                if not self.token and any(leaves(self.before)):
+                if counted != self.since and any(leaves(self.before)):
                     raise BrokenMessage("the state of its clients is gone: it does not know of the rounds before")
                 self.simulator.clients = self.before
-            self.before = self._state()
+            self.before, self.since = self._state(), self.token if counted is None else counted
         elif token != self.token:
             self.simulator.clients = tree_map(torch.clone, self.before)
         if (t, token) != (self.t, self.token):
@@ -148,8 +151,8 @@ class Node:
 
     def _keep(self) -> None:
         if self.path is not None:
-            state = {"t": self.t, "token": self.token, "before": self.before, "heard": self.heard}
-            state |= {"now": self.simulator.clients}
+            state = {"t": self.t, "token": self.token, "before": self.before, "since": self.since}
+            state |= {"now": self.simulator.clients, "heard": self.heard}
             checkpoint.save(self.path, state | {"configuration": self._configuration})
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from fedbook.compression.codec import COMPRESSORS, Codec, UpperTriangle
-from fedbook.compression.secure_sum import MaskedIntegers
+from fedbook.compression.codec import COMPRESSORS, AnyWidth, Codec, UpperTriangle
+from fedbook.compression.secure_sum import MaskedIntegers, Summable
 from fedbook.engines.messages import BrokenMessage
 from fedbook.federation.exchange import Chain
 from fedbook.papers.fedsc.contrastive import FilledRows
@@ -18,11 +18,9 @@ from fedbook.wire import Wire
 
 MOST_NUMBERS = 2**28  # of one decoded tensor: what a message says of its size is not believed beyond it
 
-_MAKERS = {type(None), *(kind.make for kind in COMPRESSORS.values())} - {None, type(None)}
-PARTS = {
-    part.__name__: part
-    for part in (Chain, Clip, ClientGaussian, Codec, UpperTriangle, FilledRows, MaskedIntegers, *_MAKERS)
-}
+_CODECS = (AnyWidth, Codec, FilledRows, MaskedIntegers, Summable, UpperTriangle)
+_MAKERS = {kind.make for kind in COMPRESSORS.values()} - {None}
+PARTS = {part.__name__: part for part in (Chain, Clip, ClientGaussian, *_CODECS, *_MAKERS)}
 
 
 def described(part: Any) -> Any:

@@ -6,6 +6,7 @@ is damaged, misshapen or not finite, is lost, by name.
 
 from __future__ import annotations
 
+import inspect
 import math
 import secrets
 from collections import Counter
@@ -19,11 +20,15 @@ from fedbook.engines.messages import BrokenMessage, pack, unpack
 from fedbook.engines.node import Node
 from fedbook.engines.parts import MOST_NUMBERS, described, packed
 from fedbook.federation.composed import taken_apart
-from fedbook.federation.exchange import Chain, ClientsLost, Exchange
+from fedbook.federation.exchange import Chain, ClientsLost, Diverged, Exchange
 from fedbook.federation.sharding import Done
 from fedbook.federation.simulator import Job, Simulator
 from fedbook.federation.tree import Tree, flatten, leaves, tree_map, unflatten
 from fedbook.wire import Encoded, Wire
+
+
+class NotFinite(BrokenMessage):
+    """An answer whose numbers, or whose clients' while they worked, are no longer finite."""
 
 
 class Transport(Protocol):
@@ -83,7 +88,10 @@ class Remote(Simulator):
         super().roll_back()
 
     def run(self, exchange: Exchange, jobs: Sequence[Job]) -> list[Done]:
-        """The results of the nodes. Raises: fedbook.federation.exchange.ClientsLost."""
+        """The results of the nodes.
+
+        Raises: fedbook.federation.exchange.ClientsLost, or Diverged where none of the nodes has finite numbers.
+        """
         requests, rows = {}, {}
         for node, clients in self.transport.clients.items():
             held = torch.tensor(list(clients))
@@ -98,7 +106,7 @@ class Remote(Simulator):
         answers = dict(self.transport.ask(requests))
         self.crossed["down"] += sum(map(len, requests.values()))
         self.crossed["up"] += sum(len(one) for one in answers.values() if isinstance(one, bytes))
-        read, lost = {}, {}
+        read, lost, wild = {}, {}, set()
         for node in requests:
             try:
                 read[node] = self._read(exchange, answers.get(node, "no answer in time"), rows[node])
@@ -108,10 +116,14 @@ class Remote(Simulator):
             except BrokenMessage as error:
                 read.pop(node, None)
                 lost[node] = str(error)
+                wild |= {node} if isinstance(error, NotFinite) else set()
         lost |= _misfits(exchange, read)
         if lost:
             why = "; ".join(f"node {node}: {reason}" for node, reason in lost.items())
-            raise ClientsLost(why, [client for node in lost for client in self.transport.clients[node]])
+            if len(wild) == len(requests):  # nobody's fault: the simulator ends such a run so, too
+                raise Diverged(why)
+            gone = [client for node in lost for client in self.transport.clients[node]]
+            raise ClientsLost(why, gone, diverged=wild == set(lost))
         missing = sum(len(slot) for _, slot, _ in jobs) - sum(len(one) for mine in rows.values() for one in mine)
         if missing:
             raise ValueError(f"nodes: got none for {missing} clients of the cohort; allowed is one for every client")
@@ -123,8 +135,10 @@ class Remote(Simulator):
     def _request(self, exchange: Exchange, jobs: Sequence[Job], mine: Sequence[Tensor]) -> dict[str, Any]:
         exchange, around = taken_apart(exchange)
         name = getattr(exchange.work, "__name__", None)
-        if not isinstance(name, str) or getattr(exchange.work, "__self__", None) is None:
-            raise TypeError(f"work: got {exchange.work}; allowed on this engine are methods of the algorithm")
+        own = isinstance(name, str) and getattr(exchange.work, "__self__", None) is not None
+        if not own or list(inspect.signature(exchange.work).parameters) != ["local"]:
+            allowed = "methods of the algorithm with one argument, named local"
+            raise TypeError(f"work: got {exchange.work}; allowed on this engine are {allowed}")
         parts = []
         for (group, slot, place), rows in zip(jobs, mine, strict=True):
             slot, place = slot[rows], place[rows]
@@ -148,6 +162,8 @@ class Remote(Simulator):
             raise BrokenMessage(answer)
         try:
             value = unpack(answer)
+            if "diverged" in value:
+                raise NotFinite(f"its clients diverged: {value['diverged']}")
             if "refused" in value:
                 raise BrokenMessage(f"it refused: {value['refused']}")
             parts = value["parts"]
@@ -189,7 +205,7 @@ class Remote(Simulator):
             if not isinstance(leaf, Tensor) or leaf.ndim < 1 or len(leaf) != rows:
                 raise BrokenMessage(f"its {name} is no tensor with {rows} rows, one a client")
             if name.startswith("upload") and leaf.is_floating_point() and not bool(leaf.isfinite().all()):
-                raise BrokenMessage(f"its {name} has numbers that are not finite")
+                raise NotFinite(f"its {name} has numbers that are not finite (a smaller step size lr may help)")
             if name.startswith("trace") and leaf.ndim != 1:
                 raise BrokenMessage(f"its {name} is not one number a client")
         return Done(tree_map(lambda x: x.to(self.federation.device), tree), wire)

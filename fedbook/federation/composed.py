@@ -87,6 +87,7 @@ class Composed:
     A chain with noise (a Clip, then ClientGaussian) protects each upload by itself: the release follows from the two,
     for one client under ``adjacency``, without amplification. All that the clients send needs noise then, but for what
     ``public`` names; what the algorithm declared as leaving in clear does not any more.
+    A release whose noise comes after the uploads covers those of one exchange, each bounded by a Clip in its chain.
     Under ``reveal="sum"`` a codec must be a scalar quantiser, whose codes add up; one without a fixed range gets that
     of the clip before it, [-C, C], and the codes the width of their sum (:class:`Summable`). ``keep``: the algorithm's
     clip is followed by one so much shorter that C' is the old C: a release whose noise comes later stays what it was.
@@ -147,7 +148,10 @@ class Composed:
         if self.noised:
             for what in self.public:
                 turn.assume_public(f"the clients' uploads {what!r}")
-        return self.algorithm.start(federation, _Heard.of(turn, self.noised))
+        heard = _Heard.of(turn, self.noised)
+        state = self.algorithm.start(federation, heard)
+        self._enter(heard, [])
+        return state
 
     def setup(self, server: dict[str, Tree], turn: Turn) -> Round:
         """The algorithm's set-up through the chains."""
@@ -313,6 +317,9 @@ class _Chains(Mapping):
             if bare:
                 allowed = "a chain with noise for each, or public= where they tell nothing of the clients' data"
                 raise arguments.wrong(ValueError, "uploads without noise", bare, allowed)
+        if split := [name for name in filter(self.keys_of, reply.upload) if "/" in name]:
+            allowed = "names without '/', where a chain is composed around them: EXCHANGE/NAME means another upload"
+            raise arguments.wrong(ValueError, "uploads", split, allowed)
         upload = dict(reply.upload)
         for name in filter(self._changes, reply.upload):
             new, old = (flatten(tree) for tree in (upload[name], local.inbox[name]))

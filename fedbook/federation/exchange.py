@@ -27,11 +27,14 @@ class Diverged(Exception):
 
 
 class ClientsLost(RuntimeError):
-    """Clients that an engine can no longer reach, or whose messages it refused; the text says which and why."""
+    """Clients that an engine can no longer reach, or whose messages it refused; the text says which and why.
 
-    def __init__(self, why: str, clients: Sequence[int]):
+    ``diverged``: what was wrong with all of them is that their numbers are no longer finite.
+    """
+
+    def __init__(self, why: str, clients: Sequence[int], diverged: bool = False):
         super().__init__(why)
-        self.clients = frozenset(clients)
+        self.clients, self.diverged = frozenset(clients), diverged
 
 
 class Transform(Protocol):
@@ -126,7 +129,7 @@ class Exchange:
     tensors [S, m, ...]. ``chain``: by name of an upload. ``reveal="sum"`` is secure aggregation: the code
     after the yield gets only the sum over the cohort. ``held``: names in ``down`` that each of the cohort got, as
     the same object, in an earlier exchange of this round: at hand, not sent again, not counted. ``like``: the form
-    of one row of an upload, tensors [...]; needed only where a sum over an empty cohort must have a shape.
+    of one row of each upload, tensors [...]; needed only where a sum over an empty cohort must have a shape.
     """
 
     cohort: Cohort
@@ -146,6 +149,8 @@ class Exchange:
         for word in ("down", "each", "chain", "like"):
             if not isinstance(getattr(self, word), Mapping):
                 raise arguments.wrong(TypeError, word, getattr(self, word), "a mapping from words")
+        if both := sorted(set(self.down) & set(self.each)):
+            raise arguments.wrong(ValueError, "each", both, "names that are not in down: a client gets both as one")
         for name, chain in self.chain.items():
             if not isinstance(chain, Chain):
                 raise arguments.wrong(TypeError, f"chain[{name!r}]", chain, "a Chain")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -119,10 +120,10 @@ def local_steps(
 ) -> tuple[Tree, Tensor]:
     """Run ``step`` for each client until its batches end; finished clients stay frozen.
 
-    A batch holds a client's B samples by name, "weight" [B] (1 real, 0 padding) and the extra draws. ``how``:
-    "vmap" (all clients of a chunk in one vectorised step), "loop" (client after client) or "channels_last" (the loop,
-    with the weights of 2-D convolutions channels last in memory, which makes wide 3x3 ones faster on a CPU). ``chunk``
-    bounds how many clients are vectorised together; a client's result does not depend on its chunk.
+    A batch holds a client's B samples by name, "weight" [B] (1 real, 0 padding) and the extra draws, no name twice.
+    ``how``: "vmap" (all clients of a chunk in one vectorised step), "loop" (client after client) or "channels_last"
+    (the loop, with the weights of 2-D convolutions channels last in memory, which makes wide 3x3 ones faster on a CPU).
+    ``chunk`` bounds how many clients are vectorised together; a client's result does not depend on its chunk.
     Shapes: leaves of ``carry`` [R, ...] to [R, ...] (the input is not changed), mean loss over a client's
     steps [R].
     Memory: "vmap" holds chunk * B samples, their activations and two copies of what moves of the chunk's ``carry``.
@@ -134,6 +135,9 @@ def local_steps(
         if not isinstance(leaf, Tensor) or leaf.ndim < 1 or len(leaf) != rows:
             raise arguments.wrong(ValueError, f"carry {name!r}", leaf, f"a tensor with {rows} rows, one a client")
     chunk = max(rows, 1) if chunk is None else arguments.integer("chunk", chunk, 1)
+    if twice := sorted(name for name, n in Counter(["weight", *data.samples, *batches.extra]).items() if n > 1):
+        allowed = 'names of samples and of extra draws that differ, none of them "weight", which marks padding'
+        raise arguments.wrong(ValueError, "samples", twice, allowed)
     if rows == 0:
         return tree_map(lambda x: x.clone(), carry), _zeros(carry, 0)
     steps = batches.steps

@@ -178,7 +178,8 @@ class Rounds:
     ``compose(algorithm)`` gives the algorithm that runs in its place (fedbook.federation.composed).
     ``observe(exchange, uploads)`` is called after each exchange (recording, teaching). ``simulator`` makes what
     delivers exchanges; see fedbook.engines for one that has the work done elsewhere. Clients that it loses are away
-    from then on and the round is done again, where the algorithm ``goes_on_without`` them; else the run ends there.
+    from then on and the round is done again, where the algorithm ``goes_on_without`` them; else the run ends there, as
+    diverged if what it lost them for is numbers that are not finite.
     A resumed run asks them again.
     Raises: TypeError, ValueError, checkpoint.CheckpointError.
     """
@@ -301,12 +302,16 @@ class Rounds:
                     return
                 record = self.step()
             except ClientsLost as lost:
-                self.lost |= dict.fromkeys(lost.clients, str(lost))
+                before, self.lost = self.lost, self.lost | dict.fromkeys(lost.clients, str(lost))
                 if (
                     not getattr(self.algorithm, "goes_on_without", False)
                     or len(self.lost) == self.federation.num_clients
                 ):
-                    raise
+                    if not lost.diverged:
+                        raise
+                    self.lost, self.diverged = before, True
+                    self._stop(str(lost))
+                    return
                 continue
             except (BudgetSpent, Diverged) as end:
                 self.diverged = isinstance(end, Diverged)
@@ -325,6 +330,7 @@ class Rounds:
                 self.log.write(self.history)
         if self.path is not None and len(self.history):
             self.save(self.path)
+        self.privacy = self._left  # of a broken-off round too, which only a resumed run does again
 
     @interrupts.held()
     def _set_up(self) -> None:
@@ -373,15 +379,20 @@ class Rounds:
 
     @contextmanager
     def _whole_or_not_at_all(self, t: int) -> Iterator[None]:
-        """A round that is interrupted (in its evaluation too) leaves no trace: neither here nor in the checkpoint."""
+        """A round that is interrupted (in its evaluation too) leaves no trace: neither here nor in the checkpoint.
+
+        Where the run ends in it, the ledger keeps what it released if a message of it had left.
+        """
         self.simulator.open_round(t, self.attempt)
         ledgers = [ledger.state() for ledger in self.privacy]
         try:
             yield
-        except BaseException:
+        except BaseException as why:
+            before, left = [PrivacyLedger.from_state(state) for state in ledgers], self.simulator.delivered
+            self._left = self.privacy if left else before  # what counts where the run ends here
             self.simulator.roll_back()
-            if not self._forgetful:
-                self.privacy = [PrivacyLedger.from_state(state) for state in ledgers]
+            if not self._forgetful or (not left and isinstance(why, (BudgetSpent, Diverged))):
+                self.privacy = before
             elif ledgers != [ledger.state() for ledger in self.privacy]:
                 self.attempt += 1  # fresh noise is a second release: both count, each with draws of its own
             raise

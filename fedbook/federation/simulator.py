@@ -56,6 +56,11 @@ class Simulator:
         self.crossed: dict[str, int] = {}  # bytes of all messages, where an engine sends some
         self.tokens: dict[str, str] | None = {}  # where nodes work, of each the last round it was asked in that counts
 
+    @property
+    def delivered(self) -> bool:
+        """Whether a message of this round has left."""
+        return bool(self._sent)
+
     def open_round(self, t: int, attempt: int = 0) -> None:
         """Begin round ``t`` (-1: the set-up): fresh byte counts and trace; ``attempt``: see randomness.repeated."""
         self.t, self.trace, self.cohort_sizes, self._undo, self._times = t, {}, [0] * len(self.seeds), [], {}

@@ -121,7 +121,10 @@ class Hyperboloid(Manifold):
         return self.exp(self.origin(size), torch.nn.functional.pad(w, (1, 0)))
 
     def ambient_mean(self, points: Tensor, weights: Tensor) -> Tensor:
-        """The weighted mean divided by sqrt(-<mean, mean>)."""
+        """The weighted mean divided by sqrt(-<mean, mean>).
+
+        That product cancels far from the origin: three equal points come back 2e-6 away at distance 12, 0.01 at 16.
+        """
         mean = weighted_mean(points, weights, 1)
         return self.nearest(mean * torch.rsqrt(-lorentz(mean, mean)))
 

@@ -19,7 +19,7 @@ from fedbook.learning.problems import brightest
 from fedbook.randomness import stream
 
 LUMA = (299.0, 587.0, 114.0)  # thousandths of red, green, blue in grey: ITU-R BT.601, as pictures read as grey have it
-IMAGES = tuple(name for name, loader in LOADERS.items() if "dtype" in inspect.signature(loader).parameters)
+IMAGES = tuple(name for name, load in LOADERS.items() if {"dtype", "root"} <= {*inspect.signature(load).parameters})
 
 
 def alignment_images(

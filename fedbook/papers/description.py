@@ -63,13 +63,13 @@ class Paper:
         values = {**settings, "method": method, "problem": problem}
         if not read:
             words = [word for word in self.methods if set(having) & set(self.reads.get(word, self.settings))]
-            needs = {"method": tuple(words)}
+            needs = ({"method": tuple(words)},)
         else:
             needs = read[0].__dataclass_fields__[name].metadata["needs"]
         wrong = unmet(needs, values)
         if not wrong:
             return ""
-        wanted = needed({other: needs[other] for other in wrong})
+        wanted = needed([{other: way[other] for other in way if other in wrong} for way in needs])
         return f"{name} changes nothing: it counts {wanted} (here {', '.join(f'{w}={values[w]}' for w in wrong)})"
 
 

@@ -57,7 +57,11 @@ class Audit:
 
     @classmethod
     def of(cls, claimed: float, without: Tensor, with_canary: Tensor, delta: float, confidence: float = 0.95) -> Audit:
-        """From the scores of both worlds, see :func:`epsilon_lower_bound`. Raises: TypeError, ValueError."""
+        """From the scores of both worlds, see :func:`epsilon_lower_bound`. Raises: TypeError, ValueError.
+
+        ``claimed``: an epsilon; a run that is not private claims none.
+        """
+        claimed = arguments.real("claimed", claimed, 0.0)
         bounds = (
             f(without, with_canary, delta, confidence) for f in (epsilon_lower_bound, gaussian_epsilon_lower_bound)
         )

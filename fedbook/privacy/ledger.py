@@ -47,7 +47,7 @@ class _Kind:
         else:
             for client in clients:
                 self.clients[client] = self.clients.get(client, 0) + release.count
-        if release.round is not None:
+        if release.round is not None and (clients is None or clients):
             rounds = [r for r in (self.first_round, self.last_round, release.round) if r is not None]
             self.first_round, self.last_round = min(rounds), max(rounds)
 
@@ -162,9 +162,9 @@ class PrivacyLedger:
             "statement": f"not private: {why}" if why else self._promise(shown, delta),
             "unit": kinds[0].unit if kinds else None,
             "adjacency": kinds[0].adjacency if kinds else None,
-            "sampler": _joined(kind.sampler for kind in kinds),
+            "sampler": _joined(kind.sampler for kind in made),
             "sigma": made[0].noise_multiplier if len({kind.noise_multiplier for kind in made}) == 1 else None,
-            "trust": [TRUST[word] for word in TRUST if word in {kind.trust for kind in kinds}],
+            "trust": [TRUST[word] for word in TRUST if word in {kind.trust for kind in made}],
             "noise": (SEEDED if self.noise_seeded else UNSEEDED) if kinds else None,
             "released": [_shown(kind, self._kinds[kind]) for kind in made],
             "in_clear": list(self._in_clear),

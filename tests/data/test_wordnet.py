@@ -103,6 +103,9 @@ def test_the_maker_refuses_damaged_nouns(tmp_path, make, text, message):
         ("ab", [], "2 have nothing above them"),
         ("aba", [(1, 0), (2, 0)], "one comes twice"),
         ("ab", [(1, 0), (1, 0)], "one comes twice"),
+        ("ab", torch.tensor([[1, 0], [1, 0]]), "one comes twice"),
+        ("abc", [(-1, 0), (1, 0)], "edges: got .*whole numbers in .0, 2"),
+        ("ab", [(2, 0)], "edges: got"),
         ("abcd", [(1, 0), (2, 3), (3, 2)], "'c' is above or below a circle"),
     ],
 )

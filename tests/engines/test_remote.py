@@ -11,7 +11,7 @@ import torch
 from fedbook.compression import AnyWidth, Codec
 from fedbook.engines import BrokenMessage, InMemory, Node, Remote, pack, unpack
 from fedbook.engines.messages import _FRAME, MAGIC
-from fedbook.experiment import plan
+from fedbook.experiment import ended, plan
 from fedbook.federation import Chain, Cohort, Everyone, Exchange, Reply, Rounds, checkpoint, run
 from fedbook.federation.composed import Composed
 from fedbook.federation.exchange import ClientsLost
@@ -185,6 +185,7 @@ def too_many(answer):
 SPOILT = {
     "late": lambda answer: "no answer in time", "cut": lambda answer: answer[:-7], "empty": lambda answer: b"",
     "flipped": lambda answer: answer[:90] + bytes([answer[90] ^ 1]) + answer[91:], "misshapen": misshapen,
+    "diverged": lambda answer: pack({"diverged": "x"}),
     "not finite": not_finite, "too many rows": too_many, "another answer": lambda answer: pack({"parts": 7}),
     "huge": lambda answer: answer[:40] + answer[40:].replace(b'"shape": [', b'"shape": [9', 1),
 }  # fmt: skip
@@ -197,6 +198,35 @@ def test_a_node_that_fails_is_named_and_the_average_goes_on_without_it(spoil):
     assert set(rounds.lost) == {1, 4} and all("node n1" in why for why in rounds.lost.values())
     assert [record.cohort for record in rounds.history] == [[6], [4]]
     assert all(x.isfinite().all() for _, x in leaves(rounds.server))
+
+
+WILD = {
+    "fedavg": ("fedavg", "fedavg", "digits", {**SMALL, "rounds": 4, "clients_per_round": 4, "lr": 1e38}),
+    "fedavg, top-k": ("fedavg", "fedavg", "digits",
+                      {**SMALL, "rounds": 4, "clients_per_round": 4, "lr": 1e38, "compressor": "topk", "bits": 2}),
+    "fedsc": ("fedsc", "fedsc", "digits", {**SMALL, **VIEWS, "lr": 1e30}),
+    "hetero-ssfl": ("hetero_ssfl", "hetero-ssfl", "digits", {**SMALL, "rounds": 2, "local_epochs": 1, "lr": 1e30,
+                                                             "alignment_samples": 20, "alignment_batch": 20}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WILD)
+def test_a_run_that_diverges_ends_as_one_on_nodes_too(name, monkeypatch, tmp_path):
+    monkeypatch.setitem(RUNS, name, WILD[name])
+    metric = by_name(WILD[name][0]).metric
+    rounds, here = run(over(name, nodes(name, folder=tmp_path), path=tmp_path / "run.pt")), alone(name)
+    assert ended(rounds, metric)[0] == ended(here, metric)[0] == "diverged"
+    assert rounds.lost == {} and all(x.isfinite().all() for _, x in leaves(rounds.server))
+    if here.stopped is not None:  # FedAvg without a codec goes on in the simulator, with numbers that are none
+        assert same(rounds, here, name not in ROUNDED)
+    again = run(over(name, nodes(name, folder=tmp_path), path=tmp_path / "run.pt", resume=True))
+    assert again.diverged and again.t == rounds.t
+
+
+@pytest.mark.parametrize("said", [not_finite, lambda answer: pack({"diverged": "a model grew without bound"})])
+def test_one_that_diverges_ends_the_run_of_those_who_need_everybody(said):
+    rounds = run(over("fedsc", Breaking(nodes("fedsc"), "n1", 2, said)))
+    assert rounds.diverged and rounds.stopped.startswith("node n1: its ") and rounds.lost == {}
 
 
 def part_by_part(change):

@@ -306,6 +306,21 @@ def test_one_release_of_two_uploads_counts_what_both_are_lengthened_by():
     assert entry["sensitivity"] == pytest.approx(math.sqrt(2) * one)
 
 
+def test_a_release_at_the_start_is_entered():
+    class Early(FedAvg):
+        def start(self, federation, turn):
+            turn.release(Release("a noised count", "client", "add_remove", 2.0, 1.0, "trusted_server"))
+            return super().start(federation, turn)
+
+    plain, composed = (
+        Rounds(make(Early(AVERAGING, IMAGES.model)), IMAGES.federation(), 1)
+        for make in (lambda algorithm: algorithm, lambda algorithm: Composed(algorithm, {"theta": Chain(codec=TOP)}))
+    )
+    assert composed.privacy[0].report(1e-3)["released"] == plain.privacy[0].report(1e-3)["released"] != []
+    with pytest.raises(ValueError, match="adds and accounts its own"):
+        Rounds(Composed(Early(AVERAGING, IMAGES.model), {"theta": Chain(NOISE)}), IMAGES.federation(), 1)
+
+
 @pytest.mark.parametrize("late", [True, False])
 @pytest.mark.parametrize("name", ["change", "*", "train/change"])
 def test_a_release_is_restated_whenever_it_is_entered(late, name):
@@ -404,6 +419,18 @@ def test_what_cannot_be_composed_is_refused(case):
     make, message = REFUSED[case]
     with pytest.raises((TypeError, ValueError), match=message):
         make()
+
+
+def test_an_upload_whose_name_would_mean_another_exchange_is_refused():
+    class Slashed(FedAvg):
+        def train(self, local):
+            reply = super().train(local)
+            return replace(reply, upload={"head/theta": reply.upload["theta"], "weight": reply.upload["weight"]})
+
+    chains = {"head/theta": Chain(NOISE)}
+    algorithm = Composed(Slashed(AVERAGING, IMAGES.model), chains, public=("weight",))
+    with pytest.raises(ValueError, match="uploads: got .'head/theta'.*without '/'"):
+        run(Rounds(algorithm, IMAGES.federation(), 1))
 
 
 def test_an_unprotected_upload_never_crosses():

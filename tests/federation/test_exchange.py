@@ -303,6 +303,7 @@ def test_wrong_replies_are_refused_by_name(case):
         ({"down": {"theta": torch.tensor(1.0)}}, "down 'theta'"),
         ({"down": {"theta": 3}}, "down 'theta'"),
         ({"each": {"q": torch.zeros(2, 1)}}, "each 'q'"),
+        ({"each": {"q": torch.zeros(2, 2)}, "down": {"q": torch.zeros(2)}}, "each"),
         ({"each": {"q": Wire(torch.zeros(2, 2), ((), ()))}}, "each 'q'"),
         ({"cohort": [[0], [1]]}, "cohort"),
         ({"cohort": Cohort.of([[0]])}, "cohort"),

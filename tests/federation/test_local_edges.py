@@ -37,6 +37,13 @@ def test_clients_without_steps_stay_and_others_take_their_own_draws(how, chunk, 
         assert torch.allclose(loss[r], own.mean() if n else torch.zeros((), dtype=dtype), rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["weight", "e"])
+def test_a_name_that_a_batch_has_already_is_refused(name):
+    batches, rows = edge_batches(), {"x": torch.zeros(1), name: torch.zeros(1)}
+    with pytest.raises(ValueError, match=f"samples: got .'{name}'"):
+        local_steps(ADD, torch.zeros(5), Rows(rows, torch.zeros(5, 1).long(), torch.ones(5).long()), batches)
+
+
 def test_nobody_at_all():
     none = Batches(torch.zeros(3, 0, 2).long(), torch.zeros(3, 0, 2).bool())
     for how in ("vmap", "loop"):

@@ -11,6 +11,7 @@ import torch
 
 from fedbook.compression import Codec, TopK
 from fedbook.federation import Chain, Everyone, Exchange, Federation, FixedSize, Poisson, Reply, Rounds, repeat, run
+from fedbook.federation.exchange import Diverged
 from fedbook.federation.tree import flatten
 from fedbook.partition import Partition
 from fedbook.privacy import Clip, Release
@@ -170,3 +171,41 @@ def test_a_budget_spent_in_the_set_up_ends_the_run_like_any_other():
 
     rounds = run(Rounds(Early(), federation(), 2, delta=1e-3, budget=1.0))
     assert "epsilon = 1 " in rounds.stopped and not len(rounds.history) and not rounds.diverged
+
+
+@pytest.mark.parametrize("noise", ["same", "system"])
+def test_what_left_in_the_round_in_which_the_run_ends_counts(noise, tmp_path):
+    """Two noised exchanges a round; the run ends in round 1 before the first, between the two, or after both."""
+    each = replace(SUM, sampler="none", rate=None)
+
+    class Twice(Everything):
+        ends = None
+
+        def round(self, server, turn):
+            for place in (0, 1):
+                turn.release(each)
+                if turn.t and self.ends == place:
+                    raise Diverged("no longer finite")
+                yield Exchange(turn.cohort(Everyone()), work=self.count, name=f"part {place}")
+            if turn.t and self.ends == 2:
+                raise Diverged("no longer finite")
+            return server
+
+    def ended(ends, **options):
+        algorithm = Twice()
+        algorithm.ends = ends
+        options |= {"path": tmp_path / f"{ends}.pt", "noise_seeds": noise, "delta": 1e-3}
+        rounds = Rounds(algorithm, federation(), 3, **options)
+        list(rounds)
+        return rounds, Rounds(algorithm, federation(), 3, resume=True, **options)
+
+    def counted(rounds):
+        return sum(entry["count"] for entry in rounds.privacy[0].report(1e-3)["released"])
+
+    found = {ends: ended(ends) for ends in (0, 1, 2)}
+    assert all(rounds.diverged and rounds.t == 1 for rounds, _ in found.values())
+    assert [counted(rounds) for rounds, _ in found.values()] == [2, 4, 4]  # before it left, the second was entered
+    again = [2, 2, 2] if noise == "same" else [2, 4, 4]  # under seeded noise the round is then the same again
+    assert [counted(resumed) for _, resumed in found.values()] == again
+    spent, _ = ended(None, budget=1.01 * found[0][0].privacy[0].report(1e-3)["epsilon"])
+    assert "would cost more than epsilon" in spent.stopped and counted(spent) == 2

@@ -255,10 +255,13 @@ def test_who_knows_the_cohort_knows_who_is_there_and_the_report_says_so():
 
 def test_releases_to_none_of_the_own_clients_are_not_listed():
     """Seeds side by side: another federation's release has no client here, and its noise says nothing of ours."""
-    other = (replace(CENTRAL, noise_multiplier=7.0), ids())
-    report, alone = ledger_of((CENTRAL, ids(0)), other).report(DELTA), ledger_of((CENTRAL, ids(0))).report(DELTA)
-    assert report["released"] == alone["released"] and report["sigma"] == alone["sigma"] == 2.0
-    assert report["epsilon"] == alone["epsilon"]
+    own = (replace(CENTRAL, adjacency="add_remove"), ids(0))
+    other = (sampled(noise_multiplier=7.0, trust="trusted_server", round=1), ids())
+    report, alone = ledger_of(own, other).report(DELTA), ledger_of(own).report(DELTA)
+    same = ("released", "sigma", "epsilon", "sampler", "trust")
+    assert {word: report[word] for word in same} == {word: alone[word] for word in same} and report["sigma"] == 2.0
+    again = ledger_of((replace(CENTRAL, round=0), ids(0)), (replace(CENTRAL, round=1), ids()))  # the same, a round on
+    assert again.report(DELTA)["released"][0]["last_round"] == 0
 
 
 def test_releases_of_one_round_may_have_had_one_cohort():

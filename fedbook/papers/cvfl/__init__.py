@@ -19,7 +19,7 @@ def problem_of(problem: str, method: str, settings: Mapping[str, Any], device: s
     """The parties' data and networks that the settings name (those of VerticalSettings; others are ignored)."""
     own = own_settings(VerticalSettings, settings)
     parties = METHODS[arguments.one_of("method", method, METHODS)].parties
-    return vertical_problem(problem, replace(own, parties=parties) if parties else own, device)
+    return vertical_problem(problem, replace(own, parties=parties, only_party=0) if parties else own, device)
 
 
 def build(

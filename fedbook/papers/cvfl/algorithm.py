@@ -11,6 +11,7 @@ METHODS, not a loop of its own.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -110,12 +111,13 @@ class Config(Settings):
         needs={"method": COMPRESSING, "compressor": ("hex",), "bits": other_than(EXACT)})  # fmt: skip
     compress_server: bool = setting(
         True, None, "whether theta_0's matrices are compressed too, where it is sent",
-        needs={"method": ("c-vfl", "secure-sum"), "compressor": other_than("none"), "bits": other_than(EXACT)},
+        needs={"method": ("c-vfl", "secure-sum"), "compressor": other_than("none"), "bits": other_than(EXACT),
+               "fusion": other_than("logits")},
     )  # fmt: skip
     literal_server: bool = setting(
         False, None, "Algorithm 2 as printed, with theta_0 compressed although it is never sent",
         needs={"method": ("c-vfl-one-step", "split-learning"), "compressor": other_than("none"),
-               "bits": other_than(EXACT)},
+               "bits": other_than(EXACT), "fusion": other_than("logits")},
     )  # fmt: skip
 
     def cross_check(self) -> None:
@@ -160,8 +162,9 @@ class CVFL(Algorithm):
     """Algorithm 1 and 2 and what they are compared with; S seeds side by side.
 
     A party's state: ``theta`` (theta_m) and, for top-k by gradient, ``score``. ``first``: the first models
-    {"theta0": [S, ...], GROUP: [S, M_g, ...]} where they are not to be drawn. Batches (and under "secure-sum" dithers
-    and masks) come from the run's seed, which all know; other dithers from the noise seeds, sent in each message.
+    {"theta0": [S, ...], GROUP: [S, M_g, ...]} where they are not to be drawn; they are copied. Batches (and under
+    "secure-sum" dithers and masks) come from the run's seed, which all know; other dithers from the noise seeds, sent
+    in each message.
     Nothing crosses before the first round: seeds and network shapes are known, labels to whoever needs them.
     Memory of a round: every party's batch, activations and everyone's embeddings, S x M x M x B x P numbers.
     """
@@ -208,6 +211,9 @@ class CVFL(Algorithm):
         own = {word: str(net.module) for word, net in self.towers.items()
                if not isinstance(net, Tower) or (net.kind, net.activation) != usual}  # fmt: skip
         same = asdict(settings) | {"evaluate_every": 0, "problem": self.problem.name}
+        if self.first is not None:
+            named = b"".join(name.encode() + x.cpu().contiguous().numpy().tobytes() for name, x in leaves(self.first))
+            same["first"] = hashlib.blake2b(named, digest_size=8).hexdigest()
         return identity(self.config, **same, **({"towers": own} if own else {}))
 
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
@@ -227,7 +233,7 @@ class CVFL(Algorithm):
                 [stack([init(stream(s, "init", client=m), dtype) for m in numbers]) for s in turn.seeds]
             )
         if self.first is not None:
-            theta0, theta = self.first["theta0"], {word: self.first[word] for word in theta}
+            theta0, theta = self._copied({"theta0": theta0} | theta)
         theta0, theta = tree_map(lambda x: x.to(device), theta0), tree_map(lambda x: x.to(device), theta)
         if self.method.down == "nothing":
             alone = {"theta0": theta0, "theta": theta}
@@ -238,6 +244,14 @@ class CVFL(Algorithm):
             for word, numbers in self.members.items():
                 clients[word]["score"] = torch.zeros(len(turn.seeds), len(numbers), width, dtype=dtype, device=device)
         return {"theta0": theta0}, clients
+
+    def _copied(self, drawn: dict[str, Tree]) -> tuple[Tree, dict[str, Tree]]:
+        """``first``, whose tensors no run writes into. Raises: ValueError (not of the form of the models drawn)."""
+        given, allowed = ({name: (tuple(x.shape), x.dtype) for name, x in leaves(tree)} for tree in (self.first, drawn))
+        if given != allowed:
+            raise arguments.wrong(ValueError, "first", given, f"tensors {allowed}")
+        copied = tree_map(torch.clone, dict(self.first))
+        return copied.get("theta0", {}), {word: copied[word] for word in drawn if word != "theta0"}
 
     def round(self, server: dict[str, Tree], turn: Turn) -> Round:
         """One round of Algorithm 1 (t0 = r Q) or of the method's own second half."""

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from fedbook import arguments
 from fedbook.federation.tree import Tree, flatten, tree_map, unflatten
 from fedbook.randomness import normal
 
@@ -42,8 +43,9 @@ def gaussian_rise(
     is what is left, so a quadratic with Hessian A gives std^2/2 times the mean of z^T A z, expectation
     std^2/2 tr A. In all 2 * draws evaluations of the loss, ``chunk`` draws at a time (memory: 2 * chunk
     models and their activations; the result does not depend on it).
-    Source: DP2-FedSAM, the noise of one aggregation, std = sigma C / (r N).
+    Source: DP2-FedSAM, the noise of one aggregation, std = sigma C / (r N). Raises: TypeError, ValueError.
     """
+    draws, chunk = arguments.integer("draws", draws, 2), arguments.integer("chunk", chunk, 1)
     here = loss(parameters)
 
     def rise(noise: Mapping[str, Tensor]) -> Tensor:

@@ -141,7 +141,9 @@ class FedSC(SelfSupervised):
         if self.noisy:
             federation.require_each_sample_once()
         sizes = federation.sizes.expand(len(turn.seeds), -1)
-        sigma = torch.tensor([self.config.noise_for(n) for n in sizes.amin(1).tolist()], dtype=torch.float64)
+        smallest = sizes.amin(1).tolist()
+        known = {n: self.config.noise_for(n) for n in set(smallest)}
+        sigma = torch.tensor([known[n] for n in smallest], dtype=torch.float64)
         seeds, k, h = *sizes.shape, self.encoder.width
         like = next(iter(server["theta"].values()))
         table, uploads = like.new_zeros(seeds, k, h, h), torch.zeros(seeds, k, dtype=torch.long)

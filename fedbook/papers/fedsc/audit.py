@@ -30,7 +30,7 @@ def audited(problem: PretrainingProblem, config: Config, size: int, runs: int, b
 
     Encoders do not train (local_epochs 0): what is audited is Algorithm 2. ``problem`` with a bank of exactly
     ``config.matrix_views`` views, so that nothing but the noise is random. Memory: ``batch`` runs at a time.
-    Raises: TypeError, ValueError (a ``cohort`` that may leave client 0 out).
+    Raises: TypeError, ValueError (a ``cohort`` that may leave client 0 out, an ``adjacency`` but "replace_one").
     Source: FedSC, Algorithm 2 and proposition 6.6.
     """
     if problem.bank is None or problem.views.bank != config.matrix_views:
@@ -38,6 +38,7 @@ def audited(problem: PretrainingProblem, config: Config, size: int, runs: int, b
     size = arguments.integer("size", size, 1, len(problem.y) // 2 - 1)
     if config.cohort == 1:
         raise arguments.wrong(ValueError, "cohort", 1, "0 or 2: both clients in every round")
+    arguments.one_of("adjacency", config.adjacency, ("replace_one",))  # the two worlds differ in one record replaced
     config = replace(config, local_epochs=0)
     theta = problem.encoder.init(stream(0, "audited encoder"), problem.x.dtype)
     parts = record_matrices(problem, theta, config.mu)

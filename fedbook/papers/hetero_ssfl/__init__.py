@@ -128,7 +128,10 @@ PAPER = Paper(
         "paper": _COMMON | {"batch_size": 200, "lr": 0.032, "lr_schedule": "constant", "probe": "paper"},
     },
     settings=(Config, AlignedSettings, Compression),
-    reads={word: (Config, AlignedSettings) for word in ("local-ssl", "random-encoder", "raw-pixels")},
+    reads=dict.fromkeys(
+        ("local-ssl", "local-ssl-plus-rad", "alignment-pass-only", "random-encoder", "raw-pixels"),
+        (Config, AlignedSettings),
+    ),
     metric="probe_few",
     curves=("probe", "knn", "alignment", "alignment_test", "self_loss", "rank", "own_classes", "bytes"),
     fits={

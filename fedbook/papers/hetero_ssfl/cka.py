@@ -62,7 +62,8 @@ def gram(a: Tensor, kernel: str = "linear", bandwidth: float = 0.5) -> Tensor:
     """
     if arguments.one_of("kernel", kernel, ("linear", "rbf")) == "linear":
         return a @ a.mT
-    a = varying(a)
+    bandwidth = arguments.real("bandwidth", bandwidth, above=0.0)
+    a = varying(_pair(a, a)[0])
     distance = torch.cdist(a, a, compute_mode="donot_use_mm_for_euclid_dist")  # exactly 0 between equal rows
     p, q = torch.triu_indices(a.shape[-2], a.shape[-2], 1, device=a.device)
     s = bandwidth * distance.detach()[..., p, q].median(-1).values[..., None, None]
@@ -166,6 +167,8 @@ class StreamedCKA:
         widths = (a.shape[-1], b.shape[-1])
         if self.moments is not None and widths != self.widths:
             raise arguments.wrong(ValueError, "widths", widths, f"those of the first rows, {self.widths}")
+        if not len(a):
+            return
         if self.moments is None:  # CKA ignores scale, and a power of two costs no digit
             self.scales = [-torch.frexp(_largest(part.double())).exponent for part in (a, b)]
         x = torch.cat([torch.ldexp(part.double(), by) for part, by in zip((a, b), self.scales, strict=True)], -1)
@@ -288,8 +291,11 @@ def _scaled(x: Tensor) -> Tensor:
 
 def _parts(representations: Sequence[Tensor], weights: Sequence[float], normalise: bool) -> list[Tensor]:
     """sqrt(w_j) A_j of every client, normalised if wanted."""
-    weights = [float(w) for w in weights]
+    weights = [arguments.real("weights", float(w), 0.0) for w in weights]
     total, parts = math.fsum(weights), []
+    if not total or len(weights) != len(representations):
+        allowed = f"{len(representations)} numbers, not all of them 0"
+        raise arguments.wrong(ValueError, "weights", weights, allowed)
     for a, w in zip(representations, weights, strict=True):
         if normalise:
             a = _scaled(varying(a))

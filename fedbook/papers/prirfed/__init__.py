@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedbook import arguments
 from fedbook.federation.loop import Rounds
 from fedbook.papers.description import Paper, own_settings
 from fedbook.papers.prirfed.algorithm import METHODS, Config, PriRFed, rsgd, rsvrg
@@ -36,8 +35,6 @@ def build(
     federation = task.federation(pooled)
     sizes = federation.sizes.flatten().tolist()
     config.sampler(federation.num_clients if not pooled else settings["agents"])  # refused here by its own name
-    if config.batch_size and METHODS[method].solver == "rsgd":
-        arguments.integer("batch_size", config.batch_size, 1, min(sizes))
     figures = {"epsilon_call": algorithm.call(sizes)}
     for word, guarantee in (("promised", algorithm.promised(federation.num_clients, sizes)),
                             ("claimed", algorithm.claimed(federation.num_clients))):  # fmt: skip

@@ -30,7 +30,7 @@ from fedbook.federation.population import Federation
 from fedbook.federation.tree import Tree, per_row
 from fedbook.geometry import ambient_mean, frechet_mean, stepped, tangent_mean
 from fedbook.papers.prirfed import local_call
-from fedbook.papers.prirfed.losses import RecordLoss, Records
+from fedbook.papers.prirfed.losses import RecordLoss, Records, usable
 from fedbook.papers.prirfed.participation import Guarantee, run_guarantee
 from fedbook.privacy.release import Release
 from fedbook.randomness import normal
@@ -97,9 +97,12 @@ class Config(Settings):
     lr: float = setting(0.1, "alpha", "step size", "0: 1 / (2 L_g)", minimum=0.0)
     lr_power: float = setting(0.0, None, "the step of round t is lr / (t + 1)^lr_power", "0: constant",
                             minimum=0.0, maximum=10.0)  # fmt: skip
-    clip_norm: float = setting(0.0, "tau", "longer gradients are clipped to it", "0: the problem's own", minimum=0.0)
+    clip_norm: float = setting(0.0, "tau", "longer gradients are clipped to it", "0: the problem's own", minimum=0.0,
+                               needs=({"method": PRIVATE}, {"clip_without_noise": (True,)}))  # fmt: skip
     clip_gradient: float = setting(0.0, "tau_0", "of Algorithm 3; a value unlike tau makes its steps biased", "0: tau",
-                                   minimum=0.0, maximum=1e12, needs={"method": REDUCED})  # fmt: skip
+                                   minimum=0.0, maximum=1e12,
+                                   needs=({"method": tuple(word for word in REDUCED if word in PRIVATE)},
+                                          {"method": REDUCED, "clip_without_noise": (True,)}))  # fmt: skip
     clip_without_noise: bool = setting(False, None, "whether methods without noise clip too",
                                        needs={"method": other_than(*PRIVATE)})  # fmt: skip
     epsilon_call: float = setting(0.15, "epsilon", "what ONE local call may cost one record", maximum=100.0, above=0.0,
@@ -196,10 +199,10 @@ def rsvrg(
 class PriRFed(Algorithm):
     """Algorithm 1 with every local solver and aggregation; S seeds side by side.
 
-    ``start``: x^(0) for each seed, [S, *point]. ``bound``: the default clip norm, public. ``smoothness`` (L_g) sets the
-    default step. ``inner_steps``: m where the settings leave it open. ``public``: what the bound and the losses take as
-    known to all. ``told``: what else tells this run from others on these records (the start, the word): such runs draw
-    other noise, as published side by side they would give the gradients away.
+    ``start``: x^(0) for each seed, [S, *point], on the manifold. ``bound``: the default clip norm, public.
+    ``smoothness`` (L_g) sets the default step. ``inner_steps``: m where the settings leave it open. ``public``: what
+    the bound and the losses take as known to all. ``told``: what else tells this run from others on these records (the
+    start, the word): such runs draw other noise, as published side by side they would give the gradients away.
     """
 
     kind = "other"
@@ -232,7 +235,10 @@ class PriRFed(Algorithm):
     def start(self, federation: Federation, turn: Turn) -> tuple[dict[str, Tree], dict[str, Tree]]:
         """x^(0), one a seed; agents keep nothing."""
         self.sampler(federation.num_clients)  # more than there are is refused here
+        usable("start", self.manifold, self.first)  # the bounds on gradients hold for points of the manifold alone
         self.loss.require_records(federation.groups["all"].samples)
+        if self.config.batch_size and self.method.solver == "rsgd":
+            arguments.integer("batch_size", self.config.batch_size, 1, int(federation.sizes.min()))
         turn.assume_public("every agent's number of records")
         if self.method.private:
             federation.require_each_sample_once()

@@ -35,9 +35,11 @@ def audited(
     """
     size = arguments.integer("size", size, 1)
     arguments.integer("rounds", config.rounds, 1)
+    if config.batch_size not in (0, size):
+        raise arguments.wrong(ValueError, "batch_size", config.batch_size, f"0 or {size}: all records in every step")
     config = replace(config, agents_per_round=0)
     start = manifold.origin(dimension)
-    along = manifold.tangent_gaussian(start, torch.eye(manifold.noise_size(start), dtype=start.dtype)[0])
+    along = manifold.basis(start)[0]
     ends = [manifold.exp(start, side * distance * along) for side in (-1, 1)]
     ledgers = []
 

@@ -78,6 +78,15 @@ class RecordLoss:
         return (x.reshape(-1, *x.shape[len(lead) :]), rows), lead, n
 
 
+def usable(name: str, manifold: Manifold, points: Tensor) -> None:
+    """Refuses what is no point, or one that float64 cannot work with. Raises: ValueError."""
+    ok, reason = manifold.check_point(points)
+    if ok and manifold.curvature[0] < 0 and not bool(within_range(manifold, points).all()):
+        ok, reason = False, "one that float64 cannot work with (see within_range)"
+    if not ok:
+        raise ValueError(f"{name}: got {reason}; allowed are points of the {manifold.name} within range")
+
+
 def clip_factor(length: Tensor, bound: float) -> Tensor:
     """min(1, bound / length); 1 where the length is 0; with a finite bound 0 where the length is not finite."""
     factor = (bound / length).clamp(max=1.0)
@@ -98,9 +107,9 @@ class Eigenvector(RecordLoss):
 
     def require_records(self, records: Records) -> None:
         length = records["z"].square().sum(-1)
-        apart = (records["s"] - length).abs() > 1e-6 * length  # False where a record is not finite: it counts nothing
-        if bool(apart.any()):
-            raise ValueError('records: got "s" that are not the squared lengths of "z"; allowed are these')
+        same = (records["s"] - length).abs() <= 1e-6 * length  # False where a record is not finite
+        if not bool(same.all()):
+            raise ValueError('records: got "s" that are not the squared lengths of finite "z"; allowed are these')
 
     def values(self, x: Tensor, records: Records) -> Tensor:
         return -torch.einsum("...nd,...d->...n", records["z"], x).square()
@@ -120,7 +129,7 @@ class Eigenvector(RecordLoss):
             lost = 4 * z.shape[-1] * torch.finfo(z.dtype).eps * records["s"]  # at most, in rounding
             across = torch.where(across < 1e6 * lost, across + lost, across)
             factor = clip_factor(2 * a.abs() * across.sqrt(), bound)
-            w, a = w * factor, torch.where(factor == 0, 0.0, a)
+            w, a = (torch.where(factor == 0, 0.0, one) for one in (w * factor, a))
         pulled = (w.unsqueeze(-2) @ z).squeeze(-2)
         return 2 * ((w * a).sum(-1, keepdim=True) * x - pulled)
 
@@ -135,11 +144,7 @@ class SquaredDistance(RecordLoss):
     broadcasts = True
 
     def require_records(self, records: Records) -> None:
-        ok, reason = self.manifold.check_point(records["y"])
-        if ok and self.manifold.curvature[0] < 0 and not bool(within_range(self.manifold, records["y"]).all()):
-            ok, reason = False, "one that float64 cannot work with (see within_range)"
-        if not ok:
-            raise ValueError(f"records: got {reason}; allowed are points of the {self.manifold.name} within range")
+        usable("records", self.manifold, records["y"])
 
     def values(self, x: Tensor, records: Records) -> Tensor:
         d = self.manifold.squared_dist(self._beside(x), records["y"])

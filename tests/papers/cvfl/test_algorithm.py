@@ -13,7 +13,7 @@ from fedbook.federation import CheckpointError, Rounds
 from fedbook.federation.cohort import Everyone
 from fedbook.federation.exchange import Total
 from fedbook.federation.loop import run
-from fedbook.federation.tree import tree_map
+from fedbook.federation.tree import leaves, tree_map
 from fedbook.learning.models import Network
 from fedbook.papers.cvfl import CVFL, METHODS, Config, batch_ids
 from fedbook.papers.cvfl.accounts import bits_per_round
@@ -182,6 +182,23 @@ def test_a_checkpoint_of_other_networks_of_ones_own_is_refused(tmp_path, kind):
     run(start(mine(nn.Tanh()), CONFIG, rounds=1, path=tmp_path / "run.pt"))
     with pytest.raises(CheckpointError, match="towers"):
         start(mine(nn.ReLU()), CONFIG, rounds=2, path=tmp_path / "run.pt", resume=True)
+
+
+@pytest.mark.parametrize("method", ["c-vfl", "central"])
+def test_first_models_that_are_given_are_copied_and_tell_runs_apart(method, tmp_path):
+    problem = toy()
+    drawn = {"theta0": start(problem, CONFIG).server["theta0"]}
+    drawn |= {word: own["theta"] for word, own in start(problem, CONFIG).clients.items()}
+    kept = tree_map(torch.clone, drawn)
+    given = [models(run(start(problem, CONFIG, method, first=drawn, path=tmp_path / "run.pt"))) for _ in range(2)]
+    assert gap(given[0], given[1]) == gap(given[0], models(run(start(problem, CONFIG, method)))) == 0
+    assert all(torch.equal(x, y) for (_, x), (_, y) in zip(leaves(drawn), leaves(kept), strict=True))
+    with pytest.raises(CheckpointError, match="first"):
+        other = tree_map(lambda x: x + 1, drawn)
+        start(problem, CONFIG, method, first=other, path=tmp_path / "run.pt", resume=True)
+    for wrong in (tree_map(lambda x: x[0], drawn), tree_map(torch.Tensor.float, drawn), {"theta0": drawn["theta0"]}):
+        with pytest.raises(ValueError, match="^first: got"):
+            start(problem, CONFIG, method, first=wrong)
 
 
 def test_algorithm_2_steps_along_the_returned_derivative():

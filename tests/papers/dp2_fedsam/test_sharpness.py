@@ -71,6 +71,13 @@ def test_ten_models_at_once_are_ten_models_one_by_one():
     assert torch.allclose(together, torch.stack([measured(tree_of(x)) for x in TEN]), rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.parametrize("name, value", [("draws", 1), ("draws", True), ("chunk", 0)])
+def test_too_few_draws_are_refused_by_name(name, value):
+    given = {"draws": 4, "chunk": 2, name: value}
+    with pytest.raises((TypeError, ValueError), match=f"^{name}: got {value}"):
+        gaussian_rise(logistic, tree_of(torch.zeros(4)), 0.1, given["draws"], stream(0, "z"), given["chunk"])
+
+
 def test_the_chunk_changes_nothing():
     for chunk in (1, 7, 99):
         assert torch.allclose(measured(tree_of(THETA), chunk), measured(tree_of(THETA)), rtol=1e-12, atol=1e-15)

@@ -39,8 +39,10 @@ def test_without_the_clip_the_claim_is_refuted(problem, monkeypatch):
     assert audit.refuted and audit.shown.epsilon < audit.shown_gaussian.epsilon
 
 
-def test_the_attacker_must_know_all_views(problem):
+def test_what_the_two_worlds_do_not_show_is_not_audited(problem):
     with pytest.raises(ValueError, match="matrix_views: got 3"):
         audited(problem, replace(CONFIG, matrix_views=3), SIZE, 10)
+    with pytest.raises(ValueError, match="adjacency: got 'zero_out'"):  # the worlds differ by a replaced record
+        audited(problem, replace(CONFIG, adjacency="zero_out"), SIZE, 10)
     with pytest.raises(ValueError, match="cohort: got 1; allowed is 0 or 2"):
         audited(problem, replace(CONFIG, cohort=1), SIZE, 10)

@@ -121,6 +121,23 @@ def test_rbf_kernel():
     assert torch.autograd.grad(kernel.sum(), twins)[0].abs().max() == 0
 
 
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        (lambda a: gram(a[:1], "rbf"), "a: got"),
+        (lambda a: gram(a, "rbf", -1.0), "bandwidth: got -1.0"),
+        (lambda a: gram(a, "rbf", 0.0), "bandwidth: got 0.0"),
+        (lambda a: module.mean_gram([a], [0.0]), "weights: got"),
+        (lambda a: module.mean_gram([a, a], [2.0, -1.0]), "weights: got -1.0"),
+        (lambda a: module.factor([a, a], [1.0]), "weights: got"),
+        (lambda a: module.factor([], []), "weights: got"),
+    ],
+)
+def test_what_makes_no_kernel_is_refused(wrong, words):
+    with pytest.raises((TypeError, ValueError), match=f"^{words}"):
+        wrong(gaussian(6, 3))
+
+
 # --- the unbiased form
 
 
@@ -235,6 +252,10 @@ def test_streams_refuse_what_linear_cka_does():
     ):
         with pytest.raises((TypeError, ValueError), match=words):
             streamed.add(x, y)
+    for sums, rows in ((streamed, 0), (StreamedCKA(), 6)):
+        for part in (slice(0, 0), slice(0, rows)):  # nothing is no first chunk, and changes nothing
+            sums.add(a[part], b[part])
+        close(sums.value(), linear_cka(a, b), **EXACT)
     for few in ([a[:3], a[:3]], [a, a[:4]]):
         with pytest.raises(ValueError, match=": got"):
             module.pairwise_cka(few, unbiased=True)

@@ -291,8 +291,9 @@ def test_a_budget_ends_the_run():
 def test_bad_combinations():
     with pytest.raises(ValueError, match="sigma"):
         rounds_of("sphere", SIZES, "rfedavg", sigma=0.1)
-    with pytest.raises(ValueError, match="batch"):
-        run(rounds_of("sphere", SIZES, batch_size=5))
+    for method in ("dp-rsgd", "rfedavg"):
+        with pytest.raises(ValueError, match="batch_size: got 5"):
+            rounds_of("sphere", SIZES, method, batch_size=5)
     with pytest.raises(ValueError, match="budget"):
         rounds_of("sphere", SIZES, "rfedavg", budget=1.0)
     for method in ("rfedsvrg", "rfedprox"):
@@ -302,6 +303,16 @@ def test_bad_combinations():
         rounds_of("sphere", SIZES, agents_per_round=4)
     with pytest.raises(ValueError, match="method"):
         rounds_of("sphere", SIZES, "fedavg")
+
+
+@pytest.mark.parametrize("word", ["sphere", "spd", "hyperboloid"])
+def test_a_start_off_the_manifold_is_refused(word):
+    """On the sphere the length of a gradient would be too short by it, and the clip would let it pass."""
+    loss, samples = records_of(word, SIZES)
+    start = -3 * start_of(loss, samples, (0,))
+    algorithm = PriRFed(Config(agents_per_round=0), loss, start, "dp-rsgd")
+    with pytest.raises(ValueError, match="^start: got"):
+        Rounds(algorithm, federation_of(samples, SIZES), 1, delta=1e-5)
 
 
 @pytest.mark.parametrize("n", [2, 3])
