@@ -39,10 +39,10 @@ def pairs(tiny: bool) -> dict[str, Pair]:
     a, b = (normal((length, width), stream(0, f"chapters {name}")) for name in "ab")
     private = {"clients": 6, "train_samples": 120} if tiny else {"clients": 50, "train_samples": 5000}
     agents = {"agents": 3, "samples": 60} if tiny else {"agents": 50, "samples": 5000}
-    sam = plan(paper("dp2_fedsam"), "dp2-fedsam", "mnist", changes=private | {"evaluate_every": 10**6})
+    sam = plan(paper("dp2_fedsam"), "dp2-fedsam", "mnist", changes=private | {"evaluate_every": 10**6}, device="cpu")
+    agents |= {"evaluate_every": 10**6, "rounds": 1000}
     noisy, step = (
-        plan(paper("prirfed"), way, changes=agents | {"evaluate_every": 10**6, "rounds": 1000}).rounds().step
-        for way in ("dp-rsvrg", "dp-rsgd")
+        plan(paper("prirfed"), way, changes=agents, device="cpu").rounds().step for way in ("dp-rsvrg", "dp-rsgd")
     )
     rounds = [plan_.rounds(how=how) for plan_, how in ((sam, None), (sam, "loop"))]
     return {

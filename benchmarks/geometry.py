@@ -178,10 +178,11 @@ def main(arguments: list[str] | None = None) -> int:
         table |= {"versions": {name: version(name) for name in ("geoopt", "pymanopt")}, "rows": measured}
         options.write.write_text(json.dumps(table, indent=1) + "\n")
     judged = [(ratio(row), row) for row in measured if ratio(row) is not None and row["batch"] >= 100]
-    worst, row = max(judged, key=lambda pair: pair[0])
     slower = sum(value > 1.1 for value, _ in judged)
     print(f"Batches of 100 and more: {len(judged)} comparisons, {slower} more than 10 % slower than the best rival.")
-    print(f"Largest ratio {worst:.2f}: {row['manifold']}, batch {row['batch']}, {row['operation']}.")
+    if judged:
+        worst, row = max(judged, key=lambda pair: pair[0])
+        print(f"Largest ratio {worst:.2f}: {row['manifold']}, batch {row['batch']}, {row['operation']}.")
     return 0
 
 

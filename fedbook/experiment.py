@@ -334,9 +334,10 @@ def compare(
                     entry["privacy"]["not_counted"].append(
                         f"choosing {', '.join(best)} by looking at these clients' data"
                     )
+            read = {n: v for n, v in best.items() if not paper.idle(n, method, chosen.problem, chosen.settings())}
             cell = {
                 "method": method, "varied": plain(varied), "tuned": best,
-                "at_edge": at_edge(paper.settings, tune, best), "tried": tried, "curve": curve, "runs": results,
+                "at_edge": at_edge(paper.settings, tune, read), "tried": tried, "curve": curve, "runs": results,
             }  # fmt: skip
             if own:  # what the paper publishes for this method
                 cell["settings"] = own

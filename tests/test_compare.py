@@ -53,6 +53,14 @@ def test_values_that_hold_commas_are_set_apart_by_semicolons(capsys):
     assert [cell["partition"] for cell in json.loads(out[-1])["cells"]] == ["iid", "classes"]
 
 
+def test_what_a_method_does_not_read_is_at_no_edge(capsys):
+    words = ["--set", "rounds=2", "--methods", "fedavg,central", "--seeds", 1, "--tune", "clients_per_round=1,2"]
+    status, out, _ = call(capsys, "compare", "fedavg", *TINY[:-4], *words)
+    cells = {cell["method"]: cell["at_edge"] for cell in json.loads(out[-1])["cells"]}
+    assert status == 0 and cells == {"fedavg": ["clients_per_round"], "central": []}
+    assert not any("edge" in line for line in out if line.split()[:1] == ["central:"])
+
+
 def test_the_edge_is_none_where_nothing_is_allowed_beyond():
     kinds = papers.paper("fedavg").settings
     grid = {"momentum": [0.0, 0.5, 0.9], "local_epochs": [1, 5], "weighting": ["size", "uniform"], "lr": [0.1]}
@@ -137,6 +145,10 @@ def test_the_figure_shows_all_values_names_the_best_first_and_survives_divergenc
     lost["cells"][1]["curve"]["accuracy"] = [[None] * 4] * 2
     names = [text.get_text() for text in axes_of(lost).get_legend().get_texts()]
     assert names[0] == "fedavg" and names[1].startswith("local (")
+    gone = copy.deepcopy(table)
+    for run in gone["cells"][1]["runs"]:
+        run["ended"] = "diverged"  # its last numbers are none of the method's
+    assert [text.get_text() for text in axes_of(gone).get_legend().get_texts()][1].startswith("local (")
     for cell in lost["cells"]:
         cell["curve"] = {"round": [], "accuracy": [[], []]}  # never judged
     assert len(axes_of(lost).get_legend().get_texts()) == 2

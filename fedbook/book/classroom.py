@@ -186,10 +186,7 @@ def _executed(book: Any, name: str, chapter: Chapter, timeout: float) -> tuple[A
     for cell in code:
         cell.outputs, cell.execution_count = [], None
     sizes = chapter.sizes("quick")
-    if not any("parameters" in tags(cell) for cell in code):  # some editors drop the tags
-        first = next((cell for cell in code if any(re.search(rf"(?m)^{size} *=", cell.source) for size in sizes)), None)
-        if first is not None:
-            first.metadata["tags"] = [*tags(first), "parameters"]
+    _tag_parameters(code, sizes)
     with surroundings() as env, tempfile.TemporaryDirectory(prefix="fedbook-") as scratch:
         bare, product = Path(scratch) / "bare.ipynb", Path(scratch) / "product" / name
         product.parent.mkdir()
@@ -197,6 +194,14 @@ def _executed(book: Any, name: str, chapter: Chapter, timeout: float) -> tuple[A
         work = {"notebook": str(bare), "product": str(product), "parameters": sizes}
         told = run_worker(work | {"folder": scratch, "each": timeout}, Path(scratch), env, 20 * timeout)
         return nbformat.read(product if product.is_file() else bare, as_version=4), told["failure"]
+
+
+def _tag_parameters(code: Sequence[Any], sizes: Mapping[str, Any]) -> None:
+    """Marks the cell that sets a size as the one whose sizes are set, where an editor dropped the tags."""
+    if not any("parameters" in tags(cell) for cell in code):
+        sets = re.compile(rf"(?m)^({'|'.join(sizes)})\b[^=\n]*=")
+        for cell in [cell for cell in code if sizes and sets.search(cell.source)][:1]:
+            cell.metadata["tags"] = [*tags(cell), "parameters"]
 
 
 def _verdict(book: Any, id: str, failure: str) -> tuple[str, str]:

@@ -5,6 +5,7 @@ Each fills the axes it is given and returns one sentence.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -95,7 +96,7 @@ def draw_forest(
     ax: Axes, differences: pd.DataFrame, *, base: str, label: str = "difference", chosen: str = "", scale: float = 1.0,
     by_mean: bool = True,
 ) -> str:  # fmt: skip
-    """Paired differences to ``base`` with their intervals, a row a method; filled where 0 is not inside.
+    """Paired differences to ``base`` with their intervals, a row a method; filled where there is one without 0.
 
     ``differences``: what ``fedbook.lab.results.differences`` returns; ``scale`` 100 shows shares as points;
     ``by_mean``: the largest on top, otherwise the first row on top.
@@ -107,7 +108,7 @@ def draw_forest(
         colour, clear = _colour(str(name), chosen), low > 0 or high < 0
         ax.plot([low, high], [y, y], color=colour, linewidth=2, marker="", linestyle="-")
         ax.plot([mean], [y], "o", color=colour, markerfacecolor=colour if clear else "white", markersize=7)
-        parts.append(f"{name} {mean:+.2g} ({low:.2g} to {high:.2g})")
+        parts.append(f"{name} {mean:+.2g}" + ("" if math.isnan(low) else f" ({low:.2g} to {high:.2g})"))
     ax.axvline(0.0, color=style.REFERENCE, linewidth=1.0, linestyle="--")
     _rows(ax, [str(name) for name in rows.index], chosen)
     ax.set_xlabel(f"{label}, minus {base}")

@@ -162,8 +162,8 @@ def table(data: pd.DataFrame, metrics: Sequence[str], by: Sequence[str] = (), di
 def differences(data: pd.DataFrame, metric: str, base: str, by: str = "method") -> pd.DataFrame:
     """``metric`` minus that of ``base`` over the same seeds: mean, low, high (Student's 95 % interval), seeds.
 
-    A row each value of ``by`` but ``base``, over the seeds that it shares with ``base``. Groups are left out of which
-    such a run has no number (it diverged), or which share no seed.
+    A row each value of ``by`` but ``base``, over the seeds that it shares with ``base``; of one seed low and high are
+    NaN. Groups are left out of which such a run has no number (it diverged), or which share no seed.
     Raises: ValueError (``base`` is no value of ``by``, or a run of it has no number; two rows of one seed: the frame
     needs one cell a group).
     """
@@ -182,7 +182,8 @@ def differences(data: pd.DataFrame, metric: str, base: str, by: str = "method") 
         values = values[values.index.isin(against.index)]
         if len(values) and values.notna().all():
             one = paired_difference(values.tolist(), against[values.index].tolist())
-            rows[name] = {"mean": one.mean, "low": one.low, "high": one.high, "seeds": one.count}
+            low, high = (math.nan if end is None else end for end in (one.low, one.high))
+            rows[name] = {"mean": one.mean, "low": low, "high": high, "seeds": one.count}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(by)
 
 

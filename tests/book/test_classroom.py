@@ -38,6 +38,17 @@ def test_a_student_sees_hints_and_questions_but_no_solution_and_no_answer(name):
     assert code[0] == code[1]
 
 
+def test_a_notebook_that_lost_its_tags_is_graded_at_quick_sizes(monkeypatch):
+    given = []
+    monkeypatch.setattr(classroom, "run_worker", lambda work, *_: given.append(work) or {"failure": ""})
+    for chapter in CHAPTERS:
+        book = nbformat.read(notebooks_folder() / chapter.file, as_version=4)
+        marked = [cell.source for cell in book.cells if "parameters" in cell.metadata.pop("tags", [])]
+        run, _ = classroom._executed(book, chapter.file, chapter, 1.0)
+        assert [cell.source for cell in run.cells if "parameters" in cell.metadata.get("tags", [])] == marked
+        assert given[-1]["parameters"] == chapter.sizes("quick") and len(marked) == bool(chapter.sizes("quick"))
+
+
 @pytest.fixture(scope="module")
 def graded(mini, tmp_path_factory):
     """The grades of nine students by name and exercise; each answers three exercises of the first lesson."""

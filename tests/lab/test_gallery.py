@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from fedbook.lab import gallery
+from fedbook.lab import gallery, results
 
 
 @pytest.fixture
@@ -31,6 +31,13 @@ def test_a_forest_is_sorted_and_open_where_zero_lies_inside(ax):
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["unclear", "better"]
     assert colors.same_color(marks[0].get_markerfacecolor(), "white")
     assert not colors.same_color(marks[1].get_markerfacecolor(), "white")
+
+
+def test_a_forest_of_one_seed_has_no_intervals(ax):
+    data = pd.DataFrame({"method": ["a", "b"], "seed": [0, 0], "accuracy": [0.5, 0.7]})
+    said = gallery.draw_forest(ax, results.differences(data, "accuracy", base="a"), base="a")
+    mark = next(line for line in ax.lines if line.get_marker() == "o")
+    assert "b +0.2." in said and colors.same_color(mark.get_markerfacecolor(), "white")
 
 
 def test_scores_are_sorted_by_their_mean(ax):
