@@ -82,12 +82,19 @@ def claimed(
     with _locked(folder):
         try:
             there = [name for name in results if (folder / name).exists()]
-            _check(folder, wanted, there, resume, prolonged)
+            before = _check(folder, wanted, there, resume, prolonged)
             try:
                 write(folder / IDENTITY, json.dumps(wanted, indent=1) + "\n")
             except OSError as error:
                 raise _unusable(folder, error) from error
-            yield bool(there)
+            try:
+                yield bool(there)
+            except (
+                Exception
+            ):  # refused, such as fewer rounds than are there: the folder is still that of the run before
+                if there and before is not None:
+                    write(folder / IDENTITY, json.dumps(before, indent=1) + "\n")
+                raise
         finally:
             if new and not any((folder / name).exists() for name in results):  # refused later: as it was
                 for name in (IDENTITY, LOCK):
@@ -96,11 +103,13 @@ def claimed(
                     folder.rmdir()
 
 
-def _check(folder: Path, wanted: dict[str, Any], there: list[str], resume: bool, prolonged: str | None) -> None:
-    """Raises: Refused, if what lies in the folder is another run's or would be overwritten."""
+def _check(
+    folder: Path, wanted: dict[str, Any], there: list[str], resume: bool, prolonged: str | None
+) -> dict[str, Any] | None:
+    """The identity in the folder. Raises: Refused, if what lies there is another run's or would be overwritten."""
     found = read(folder / IDENTITY)
     if not there and not resume:  # nothing can be lost
-        return
+        return found
     files = ", ".join(there) or IDENTITY
     if found is None:
         raise Refused(f"--out: {folder} holds {files} of an unknown run; allowed is another folder")
@@ -116,6 +125,7 @@ def _check(folder: Path, wanted: dict[str, Any], there: list[str], resume: bool,
         )
     if not resume:
         raise Refused(f"--out: {folder} holds {files} of this run; allowed is --resume to go on, or another folder")
+    return found
 
 
 @contextmanager

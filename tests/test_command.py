@@ -327,6 +327,8 @@ def test_resume_gives_the_result_of_the_whole_run(capsys, tmp_path):
     ]
     status, out, err = run(tmp_path / "parts", 3, "--resume")
     assert status == 2 and out == [] and "rounds" in err and "got 3" in err
+    there = json.loads((tmp_path / "parts" / "identity.json").read_text())
+    assert there["rounds"] == 6  # still the run before
 
 
 def test_an_interrupt_exits_130_with_a_checkpoint_to_resume_from(capsys, tmp_path, ctrl_c):
