@@ -89,9 +89,7 @@ def claimed(
                 raise _unusable(folder, error) from error
             try:
                 yield bool(there)
-            except (
-                Exception
-            ):  # refused, such as fewer rounds than are there: the folder is still that of the run before
+            except Exception:  # refused, such as fewer rounds than are there: still the folder of the run before
                 if there and before is not None:
                     write(folder / IDENTITY, json.dumps(before, indent=1) + "\n")
                 raise

@@ -198,10 +198,11 @@ def _executed(book: Any, name: str, chapter: Chapter, timeout: float) -> tuple[A
 
 def _tag_parameters(code: Sequence[Any], sizes: Mapping[str, Any]) -> None:
     """Marks the cell that sets a size as the one whose sizes are set, where an editor dropped the tags."""
-    if not any("parameters" in tags(cell) for cell in code):
+    if sizes and not any("parameters" in tags(cell) for cell in code):
         sets = re.compile(rf"(?m)^({'|'.join(sizes)})\b[^=\n]*=")
-        for cell in [cell for cell in code if sizes and sets.search(cell.source)][:1]:
-            cell.metadata["tags"] = [*tags(cell), "parameters"]
+        first = next((cell for cell in code if sets.search(cell.source)), None)
+        if first is not None:
+            first.metadata["tags"] = [*tags(first), "parameters"]
 
 
 def _verdict(book: Any, id: str, failure: str) -> tuple[str, str]:

@@ -54,7 +54,8 @@ class Node:
         if self.path is not None and self.path.exists():
             saved = checkpoint.load(self.path)
             checkpoint.same_configuration(saved["configuration"], self._configuration, self.path)
-            self.t, self.token, self.before, self.since = (saved[word] for word in ("t", "token", "before", "since"))
+            self.t, self.token, self.before = saved["t"], saved["token"], saved["before"]
+            self.since = saved.get("since", "")  # absent: the state is of an older version
             self.simulator.clients, self.heard = saved["now"], saved["heard"]
 
     def answer(self, request: bytes) -> bytes:
