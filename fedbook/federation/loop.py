@@ -91,7 +91,7 @@ class Turn:
     def release(self, release: Release, cohort: Cohort | None = None) -> None:
         """Enter a release into each federation's privacy ledger (for the clients of ``cohort``, if given).
 
-        To be called before what is released leaves. Raises: BudgetSpent, and then nothing is entered.
+        To be called before what is released leaves. Raises: BudgetSpent, and then nothing of it is entered.
         """
         release = replace(release, round=self.t)
         whose = [None if cohort is None else cohort.members(slot) for slot in range(len(self.privacy))]

@@ -82,8 +82,7 @@ def draw_comparison(ax: Axes, table: Mapping[str, Any]) -> str:
     curves = []
     for i, cell in enumerate(table["cells"]):
         x, values = results.curve(cell, table["metric"])
-        kept = results.scores(cell, table["metric"]).isfinite()  # not of a run that diverged, whatever its last numbers
-        kept = kept & values.isfinite().all(1) if values.numel() else kept
+        kept = values.isfinite().all(1) & results.scores(cell, table["metric"]).isfinite()  # no run that diverged
         values = values[kept].numpy() if values.numel() else np.empty((0, 0))
         label = " ".join([cell["method"], *(f"{k}={v}" for k, v in cell["varied"].items())])
         curves.append((label, x.numpy(), values, i))
