@@ -1,6 +1,7 @@
 """Every paper over nodes: the simulator's numbers, bit for bit; what is lost, late or nonsense, by name."""
 
 import math
+import shutil
 import struct
 import zlib
 from functools import partial
@@ -8,9 +9,10 @@ from functools import partial
 import pytest
 import torch
 
-from fedbook.compression import AnyWidth, Codec
+from fedbook.compression import AnyWidth, Codec, Summable, UniformScalar
 from fedbook.engines import BrokenMessage, InMemory, Node, Remote, pack, unpack
 from fedbook.engines.messages import _FRAME, MAGIC
+from fedbook.engines.parts import described, made
 from fedbook.experiment import ended, plan
 from fedbook.federation import Chain, Cohort, Everyone, Exchange, Reply, Rounds, checkpoint, run
 from fedbook.federation.composed import Composed
@@ -450,6 +452,26 @@ def test_a_node_that_has_lost_its_clients_state_is_lost_not_begun_anew(tmp_path)
     again = over(name, nodes(name), path=tmp_path / "run.pt", resume=True)
     with pytest.raises(ClientsLost, match="state of its clients is gone"):
         again.step()
+
+
+def test_a_node_whose_folder_is_of_an_earlier_round_is_lost_by_name(monkeypatch, tmp_path):
+    settings = {"clients": 6, "train_samples": 240, "rounds": 4, "expected_cohort": 6, "sampling": "fixed"}
+    monkeypatch.setitem(RUNS, "all", ("dp2_fedsam", "dp2-fedsam", "digits", settings))
+    server = over("all", nodes("all", folder=tmp_path), path=tmp_path / "run.pt", resume=True)
+    server.step()
+    shutil.copytree(tmp_path / "n0", tmp_path / "backup")
+    server.step()
+    server.step()
+    shutil.rmtree(tmp_path / "n0")
+    (tmp_path / "backup").rename(tmp_path / "n0")
+    again = run(over("all", nodes("all", folder=tmp_path), path=tmp_path / "run.pt", resume=True))
+    assert again.lost and all(why.startswith("node n0: ") and "is gone" in why for why in again.lost.values())
+
+
+@pytest.mark.parametrize("compressor", [AnyWidth("topk", 2), Summable(UniformScalar(8, -1.0, 1.0), 4)])
+def test_a_chain_with_what_is_made_for_the_message_crosses(compressor):
+    chain = Chain((Clip(1.0),), Codec(compressor))
+    assert made(described(chain)) == chain
 
 
 def with_noise(multiplier, **options):
