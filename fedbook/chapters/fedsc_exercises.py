@@ -105,7 +105,8 @@ def _loss(
     solution=solution_clipped_loss,
     hints=("Clip first: every row is multiplied by min(1, sqrt(mu) / its norm).",
            "Rows of both views together, [2B, H], give the batch's matrix: their mean outer product.",
-           "Take p times what was UPLOADED out of the total and divide by 1 - p. Then (5), term by term.",),
+           "Take p times what was UPLOADED, noise and all, out of the total: that is what the total holds. Divide by "
+           "1 - p. Then (5), term by term.",),
     wrong_answers=(
         WrongAnswer(_loss(kept=0.5),
                     "The last term has no half in (5): the others' matrix is frozen, one of two slopes is left."),
@@ -262,8 +263,9 @@ def two_directions(alpha_first: float, alpha_last: float, kappa: float) -> tuple
            "Shared direction: an error e becomes (1 - kappa / alpha) e in a round. For which kappa does it shrink?",
            "The own direction closes the part kappa of its distance in a round: how many rounds near the last alpha "
            "does it need?",),
-    why="Along its own direction a client rests at 2/α. The loss of everything wants 20 there, which needs α = "
-        "p_k, a tenth; the paper's schedule ends at twice that and aims at 10. Along the shared direction the "
+    why="With r = ‖z‖²/2 a client's loss along its own direction is -r + αr²/2, lowest at r = 1/α: it rests at "
+        "‖z‖² = 2/α. A tenth of the clients have that direction, so the mean matrix has 1 there at ‖z‖² = 20. This "
+        "needs α = p_k, a tenth; the paper's schedule ends at twice that and aims at 10. Along the shared direction the "
         "noise pushes the run off its optimum, and an error shrinks only for κ < 2α: towards the end local "
         "training may go less than a fifth of the way. Here the multiplier goes from 1 - 0.15/0.15 = 0 to 1 - "
         "0.15/0.1 = -1/2.",
@@ -333,6 +335,8 @@ def _others(*, barrier: bool = True, own: float = 1.0, divide: bool = True, equa
     solution=solution_others_of,
     hints=("Two loops: first the sum of all matrices, then one matrix for each client.",
            "The sum still holds the client's own matrix with the weight p_k.",),
+    why="The colleague divides before all matrices are in, so early clients miss the later ones, and never takes out "
+        "the client's own.",
     wrong_answers=(
         WrongAnswer(_others(barrier=False, own=0.0),
                     "Client 0 asks before anybody else has uploaded, and finds only itself. Add up all, then ask."),
