@@ -265,8 +265,8 @@ def two_directions(alpha_first: float, alpha_last: float, kappa: float) -> tuple
            "does it need?",),
     why="With r = ‖z‖²/2 a client's loss along its own direction is -r + αr²/2, lowest at r = 1/α: it rests at "
         "‖z‖² = 2/α. A tenth of the clients have that direction, so the mean matrix has 1 there at ‖z‖² = 20. This "
-        "needs α = p_k, a tenth; the paper's schedule ends at twice that and aims at 10. Along the shared direction the "
-        "noise pushes the run off its optimum, and an error shrinks only for κ < 2α: towards the end local "
+        "needs α = p_k, a tenth; the paper's schedule ends at twice that and aims at 10. Along the shared direction "
+        "the noise pushes the run off its optimum, and an error shrinks only for κ < 2α: towards the end local "
         "training may go less than a fifth of the way. Here the multiplier goes from 1 - 0.15/0.15 = 0 to 1 - "
         "0.15/0.1 = -1/2.",
     wrong_answers=(
