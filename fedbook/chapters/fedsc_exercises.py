@@ -263,12 +263,11 @@ def two_directions(alpha_first: float, alpha_last: float, kappa: float) -> tuple
            "Shared direction: an error e becomes (1 - kappa / alpha) e in a round. For which kappa does it shrink?",
            "The own direction closes the part kappa of its distance in a round: how many rounds near the last alpha "
            "does it need?",),
-    why="With r = ‖z‖²/2 a client's loss along its own direction is -r + αr²/2, lowest at r = 1/α: it rests at "
-        "‖z‖² = 2/α. A tenth of the clients have that direction, so the mean matrix has 1 there at ‖z‖² = 20. This "
-        "needs α = p_k, a tenth; the paper's schedule ends at twice that and aims at 10. Along the shared direction "
-        "the noise pushes the run off its optimum, and an error shrinks only for κ < 2α: towards the end local "
-        "training may go less than a fifth of the way. Here the multiplier goes from 1 - 0.15/0.15 = 0 to 1 - "
-        "0.15/0.1 = -1/2.",
+    why="With r = ‖z‖²/2 the loss along the own direction, -r + αr²/2, is lowest at r = 1/α, so ‖z‖² = 2/α. A tenth of "
+        "the clients have that direction, so the mean matrix has 1 there at ‖z‖² = 20. This needs α = p_k, a tenth; "
+        "the paper's schedule ends at twice that and aims at 10. Along the shared direction noise pushes the run off "
+        "its optimum, and an error shrinks only for κ < 2α: in the end less than a fifth of the way. Here the "
+        "multiplier goes from 1 - 0.15/0.15 = 0 to 1 - 0.15/0.1 = -1/2.",
     wrong_answers=(
         WrongAnswer({"alpha_first": 1.0, "alpha_last": 0.2, "kappa": 0.15},
                     "alpha ends at 0.2, twice 1/K: 2 / alpha is at most 10, half of what the global loss wants."),
