@@ -427,7 +427,8 @@ by_hand(
     "03-7",
     solution=FACTORS,
     hints=(
-        "Look at the formula: where does each letter stand?",
+        "Look at the formula: where does each letter stand? n stands inside σ, at the same ε of a call, and d is "
+        "the number of terms.",
         "The noise size is proportional to 1 / n, but its square stands in the floor. Here each agent keeps its n.",
     ),
     why="The noise of a gradient is proportional to 1 / n, and the floor to its square. A mean over twice as many "
