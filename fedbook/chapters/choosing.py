@@ -257,8 +257,8 @@ by_hand(
            "Without labels a client can train no head."),
     why="With many phones, fine-tuning at home is above staying alone for as many passes. A newcomer has no part "
         "of its own yet. With 20 clients of about 300 images the three private methods that were compared with "
-        "staying alone for as many passes lie below it, and with ten of that size the noise weighs more. Hospitals "
-        "with far more images were not run. "
+        "staying alone for as many passes lie below it, and with ten of that size the noise weighs more. Neither "
+        "ten clients nor hospitals with far more images were run. "
         "Without labels a client can train no head, so features come first.",
     wrong_answers=(
         WrongAnswer(dict.fromkeys(CASES, "shared"),
