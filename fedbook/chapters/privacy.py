@@ -88,8 +88,8 @@ by_hand(
     "00-p5",
     solution=1.0,
     hints=("What does the list tell about the rounds in which Dua took part?",),
-    why="Who was drawn is published, so the draw hides nothing. If Dua may be drawn in every round, each of them "
-    "counts in full: q = 1.",
+    why="Who was drawn is published, so the draw hides nothing. The figure must hold even if Dua is drawn in every "
+    "round, and then each counts in full: q = 1.",
     wrong_answers=(
         WrongAnswer(0.1, "The list says who was drawn: nothing is secret any more."),
         WrongAnswer(0, "Then nobody would ever take part."),
