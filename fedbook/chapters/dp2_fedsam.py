@@ -372,8 +372,8 @@ by_hand(
     solution={"C = 0.1": "clip", "C = 1": "noise"},
     hints=("At C = 0.1, what does a larger q do to the share that is clipped?",
            "At C = 1 most updates pass whole: what happens to the noise beside their mean?"),
-    why="At C = 0.1 SAM turns some that are cut into nearly all. At C = 1 most pass whole with any radius, and the "
-        "mean stands out better from the noise.",
+    why="After training SAM turns some that are cut into nearly all at C = 0.1. At C = 1 most pass whole then with any "
+        "radius, and the mean stands out better from the noise.",
     wrong_answers=(
         WrongAnswer({"C = 0.1": "noise", "C = 1": "clip"},
                     "The noise is sigma C: at the small C there is little of it, but the clip cuts nearly everybody."),

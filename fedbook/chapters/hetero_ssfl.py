@@ -335,8 +335,8 @@ by_hand(
     hints=("At which end do the clients agree most, and what happens there to BYOL's own loss?",
            "At which end does nothing cross the wire that matters?"),
     why="At μ = 0 nothing pulls the clients together. At μ = 8 the agreement outweighs much of what BYOL's own loss "
-        "asks: that loss is higher than at μ = 0. So this is not the constant answer, whose loss is 0. How many "
-        "directions are left, the figure does not say.",
+        "asks: on test images that loss is higher than at μ = 0. So this is not the constant answer, whose loss is 0. "
+        "How many directions are left, the figure does not say.",
     wrong_answers=(
         WrongAnswer({"mu = 0": "agreement only", "mu = 8": "alone"},
                     "With mu 0 the pull has no weight: every client learns by itself."),
